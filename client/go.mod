@@ -1,0 +1,3 @@
+module trireme.dev/client
+
+go 1.26.0

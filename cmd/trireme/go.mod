@@ -1,0 +1,3 @@
+module trireme.dev/cmd/trireme
+
+go 1.26.0

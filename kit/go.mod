@@ -1,0 +1,3 @@
+module trireme.dev/kit
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module trireme.dev/proto
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module trireme.dev/services/deviced
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module trireme.dev/services/nodeagent
+
+go 1.26.0

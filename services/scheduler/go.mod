@@ -1,0 +1,3 @@
+module trireme.dev/services/scheduler
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module trireme.dev/test
+
+go 1.26.0
