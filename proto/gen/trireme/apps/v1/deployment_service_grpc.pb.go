@@ -35,44 +35,46 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// DeploymentService reads and writes deployments.
+// DeploymentService reads and writes deployments. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type DeploymentServiceClient interface {
 	// Create stores a new deployment and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(ctx context.Context, in *CreateDeploymentRequest, opts ...grpc.CallOption) (*Deployment, error)
 	// Get returns one deployment. Called by the deployment controller and the CLI. Idempotent; reads one revision.
-	// Fails with NOT_FOUND.
+	// Fails with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*Deployment, error)
 	// List streams all deployments that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the deployment controller and the CLI. Idempotent. Fails with INVALID for a bad
-	// selector and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the deployment controller and the CLI. Idempotent. Fails with Invalid for a bad
+	// selector and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DeploymentList], error)
 	// Watch streams changes of deployments that match, in order of revision, until the caller leaves. Called by the
 	// deployment controller and the CLI's rollout status. Idempotent: the same resourceVersion gives the same changes.
-	// Ends with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow
+	// Ends with Expired where that revision has been compacted (list again), Conflict where the watcher is too slow
 	// (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DeploymentWatchResponse], error)
 	// Update replaces a deployment, all but its status. Called by users and autoscalers. With a resourceVersion only
 	// one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a write that changes
-	// nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdateDeploymentRequest, opts ...grpc.CallOption) (*Deployment, error)
 	// UpdateStatus replaces the status of a deployment and leaves all else alone. Called by the deployment controller.
 	// With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there.
-	// Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(ctx context.Context, in *UpdateDeploymentStatusRequest, opts ...grpc.CallOption) (*Deployment, error)
 	// Patch changes part of a deployment, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*Deployment, error)
 	// Delete removes a deployment, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Its replica sets are removed by the garbage collector unless
-	// the policy is Orphan. Fails with NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Its replica sets are removed by the garbage collector unless
+	// the policy is Orphan. Fails with NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*Deployment, error)
-	// DeleteCollection deletes each deployment that matches as Delete does. Called by the namespace controller and by
-	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each deployment that matches as Delete does. Called by whoever empties a namespace and
+	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -196,44 +198,46 @@ func (c *deploymentServiceClient) DeleteCollection(ctx context.Context, in *v1.D
 // All implementations must embed UnimplementedDeploymentServiceServer
 // for forward compatibility.
 //
-// DeploymentService reads and writes deployments.
+// DeploymentService reads and writes deployments. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type DeploymentServiceServer interface {
 	// Create stores a new deployment and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(context.Context, *CreateDeploymentRequest) (*Deployment, error)
 	// Get returns one deployment. Called by the deployment controller and the CLI. Idempotent; reads one revision.
-	// Fails with NOT_FOUND.
+	// Fails with NotFound.
 	Get(context.Context, *v1.GetRequest) (*Deployment, error)
 	// List streams all deployments that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the deployment controller and the CLI. Idempotent. Fails with INVALID for a bad
-	// selector and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the deployment controller and the CLI. Idempotent. Fails with Invalid for a bad
+	// selector and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[DeploymentList]) error
 	// Watch streams changes of deployments that match, in order of revision, until the caller leaves. Called by the
 	// deployment controller and the CLI's rollout status. Idempotent: the same resourceVersion gives the same changes.
-	// Ends with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow
+	// Ends with Expired where that revision has been compacted (list again), Conflict where the watcher is too slow
 	// (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[DeploymentWatchResponse]) error
 	// Update replaces a deployment, all but its status. Called by users and autoscalers. With a resourceVersion only
 	// one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a write that changes
-	// nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdateDeploymentRequest) (*Deployment, error)
 	// UpdateStatus replaces the status of a deployment and leaves all else alone. Called by the deployment controller.
 	// With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there.
-	// Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(context.Context, *UpdateDeploymentStatusRequest) (*Deployment, error)
 	// Patch changes part of a deployment, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*Deployment, error)
 	// Delete removes a deployment, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Its replica sets are removed by the garbage collector unless
-	// the policy is Orphan. Fails with NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Its replica sets are removed by the garbage collector unless
+	// the policy is Orphan. Fails with NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*Deployment, error)
-	// DeleteCollection deletes each deployment that matches as Delete does. Called by the namespace controller and by
-	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each deployment that matches as Delete does. Called by whoever empties a namespace and
+	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedDeploymentServiceServer()
 }

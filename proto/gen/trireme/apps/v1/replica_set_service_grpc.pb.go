@@ -35,46 +35,47 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ReplicaSetService reads and writes replica sets.
+// ReplicaSetService reads and writes replica sets. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ReplicaSetServiceClient interface {
 	// Create stores a new replica set and returns it with what defaults and admission added. Called by the deployment
-	// controller, or users. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic.
-	// Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it
-	// is being deleted.
+	// controller, or users. Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic.
+	// Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden
+	// where it is being deleted.
 	Create(ctx context.Context, in *CreateReplicaSetRequest, opts ...grpc.CallOption) (*ReplicaSet, error)
 	// Get returns one replica set. Called by the deployment and replica set controllers and the CLI. Idempotent; reads
-	// one revision. Fails with NOT_FOUND.
+	// one revision. Fails with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*ReplicaSet, error)
 	// List streams all replica sets that match, in chunks of one consistent snapshot; only the first chunk's metadata
 	// counts for the whole. Called by the deployment and replica set controllers and the CLI. Idempotent. Fails with
-	// INVALID for a bad selector and EXPIRED where the snapshot has been compacted.
+	// Invalid for a bad selector and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReplicaSetList], error)
 	// Watch streams changes of replica sets that match, in order of revision, until the caller leaves. Called by the
 	// deployment and replica set controllers. Idempotent: the same resourceVersion gives the same changes. Ends with
-	// EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from
+	// Expired where that revision has been compacted (list again), Conflict where the watcher is too slow (resume from
 	// the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReplicaSetWatchResponse], error)
 	// Update replaces a replica set, all but its status. Called by the deployment controller (replicas), or users. With
 	// a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic;
-	// a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdateReplicaSetRequest, opts ...grpc.CallOption) (*ReplicaSet, error)
 	// UpdateStatus replaces the status of a replica set and leaves all else alone. Called by the replica set
 	// controller. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever
-	// is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// is there. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(ctx context.Context, in *UpdateReplicaSetStatusRequest, opts ...grpc.CallOption) (*ReplicaSet, error)
 	// Patch changes part of a replica set, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*ReplicaSet, error)
 	// Delete removes a replica set, or marks it while finalizers hold it, and returns its last state. Called by the
-	// deployment controller beyond its history limit, or users. A repeat fails with NOT_FOUND once it is gone. Atomic.
-	// Its pods are removed by the garbage collector unless the policy is Orphan. Fails with NOT_FOUND, CONFLICT for a
-	// precondition that does not hold, FORBIDDEN.
+	// deployment controller beyond its history limit, or users. A repeat fails with NotFound once it is gone. Atomic.
+	// Its pods are removed by the garbage collector unless the policy is Orphan. Fails with NotFound, Conflict for a
+	// precondition that does not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*ReplicaSet, error)
-	// DeleteCollection deletes each replica set that matches as Delete does. Called by the namespace controller and by
-	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each replica set that matches as Delete does. Called by whoever empties a namespace and
+	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -198,46 +199,47 @@ func (c *replicaSetServiceClient) DeleteCollection(ctx context.Context, in *v1.D
 // All implementations must embed UnimplementedReplicaSetServiceServer
 // for forward compatibility.
 //
-// ReplicaSetService reads and writes replica sets.
+// ReplicaSetService reads and writes replica sets. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ReplicaSetServiceServer interface {
 	// Create stores a new replica set and returns it with what defaults and admission added. Called by the deployment
-	// controller, or users. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic.
-	// Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it
-	// is being deleted.
+	// controller, or users. Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic.
+	// Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden
+	// where it is being deleted.
 	Create(context.Context, *CreateReplicaSetRequest) (*ReplicaSet, error)
 	// Get returns one replica set. Called by the deployment and replica set controllers and the CLI. Idempotent; reads
-	// one revision. Fails with NOT_FOUND.
+	// one revision. Fails with NotFound.
 	Get(context.Context, *v1.GetRequest) (*ReplicaSet, error)
 	// List streams all replica sets that match, in chunks of one consistent snapshot; only the first chunk's metadata
 	// counts for the whole. Called by the deployment and replica set controllers and the CLI. Idempotent. Fails with
-	// INVALID for a bad selector and EXPIRED where the snapshot has been compacted.
+	// Invalid for a bad selector and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[ReplicaSetList]) error
 	// Watch streams changes of replica sets that match, in order of revision, until the caller leaves. Called by the
 	// deployment and replica set controllers. Idempotent: the same resourceVersion gives the same changes. Ends with
-	// EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from
+	// Expired where that revision has been compacted (list again), Conflict where the watcher is too slow (resume from
 	// the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[ReplicaSetWatchResponse]) error
 	// Update replaces a replica set, all but its status. Called by the deployment controller (replicas), or users. With
 	// a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic;
-	// a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdateReplicaSetRequest) (*ReplicaSet, error)
 	// UpdateStatus replaces the status of a replica set and leaves all else alone. Called by the replica set
 	// controller. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever
-	// is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// is there. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(context.Context, *UpdateReplicaSetStatusRequest) (*ReplicaSet, error)
 	// Patch changes part of a replica set, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*ReplicaSet, error)
 	// Delete removes a replica set, or marks it while finalizers hold it, and returns its last state. Called by the
-	// deployment controller beyond its history limit, or users. A repeat fails with NOT_FOUND once it is gone. Atomic.
-	// Its pods are removed by the garbage collector unless the policy is Orphan. Fails with NOT_FOUND, CONFLICT for a
-	// precondition that does not hold, FORBIDDEN.
+	// deployment controller beyond its history limit, or users. A repeat fails with NotFound once it is gone. Atomic.
+	// Its pods are removed by the garbage collector unless the policy is Orphan. Fails with NotFound, Conflict for a
+	// precondition that does not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*ReplicaSet, error)
-	// DeleteCollection deletes each replica set that matches as Delete does. Called by the namespace controller and by
-	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each replica set that matches as Delete does. Called by whoever empties a namespace and
+	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedReplicaSetServiceServer()
 }

@@ -34,42 +34,42 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// LeaseService reads and writes leases.
+// LeaseService reads and writes leases. Every error carries a google.rpc.ErrorInfo whose reason is one of those named
+// below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type LeaseServiceClient interface {
 	// Create stores a new lease and returns it with what defaults and admission added. Called by whoever first wants to
 	// hold it: a leader candidate or a node agent. Not idempotent unless the name is given: a repeat then fails with
-	// ALREADY_EXISTS. Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not
-	// exist, FORBIDDEN where it is being deleted.
+	// AlreadyExists. Atomic. Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not
+	// exist, and Forbidden where it is being deleted.
 	Create(ctx context.Context, in *CreateLeaseRequest, opts ...grpc.CallOption) (*Lease, error)
 	// Get returns one lease. Called by its holder and those who wait for it. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*Lease, error)
 	// List streams all leases that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by its holder and those who wait for it. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// for the whole. Called by its holder and those who wait for it. Idempotent. Fails with Invalid for a bad selector
+	// and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LeaseList], error)
-	// Watch streams changes of leases that match, in order of revision, until the caller leaves. Called by the node
-	// lifecycle controller and leader candidates. Idempotent: the same resourceVersion gives the same changes. Ends
-	// with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume
-	// from the last revision received).
+	// Watch streams changes of leases that match, in order of revision, until the caller leaves. Called by leader
+	// candidates. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision
+	// has been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LeaseWatchResponse], error)
 	// Update replaces a lease. Called by its holder to renew it, and a candidate to take over an expired one. With a
-	// resourceVersion only one of two competing writers succeeds; an empty one is refused as INVALID. Atomic; a write
-	// that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. The resourceVersion
+	// resourceVersion only one of two competing writers succeeds; an empty one is refused as Invalid. Atomic; a write
+	// that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden. The resourceVersion
 	// decides between two candidates.
 	Update(ctx context.Context, in *UpdateLeaseRequest, opts ...grpc.CallOption) (*Lease, error)
 	// Patch changes part of a lease, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and by
 	// writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*Lease, error)
 	// Delete removes a lease, or marks it while finalizers hold it, and returns its last state. Called by operators. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*Lease, error)
-	// DeleteCollection deletes each lease that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each lease that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -183,42 +183,42 @@ func (c *leaseServiceClient) DeleteCollection(ctx context.Context, in *v1.Delete
 // All implementations must embed UnimplementedLeaseServiceServer
 // for forward compatibility.
 //
-// LeaseService reads and writes leases.
+// LeaseService reads and writes leases. Every error carries a google.rpc.ErrorInfo whose reason is one of those named
+// below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type LeaseServiceServer interface {
 	// Create stores a new lease and returns it with what defaults and admission added. Called by whoever first wants to
 	// hold it: a leader candidate or a node agent. Not idempotent unless the name is given: a repeat then fails with
-	// ALREADY_EXISTS. Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not
-	// exist, FORBIDDEN where it is being deleted.
+	// AlreadyExists. Atomic. Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not
+	// exist, and Forbidden where it is being deleted.
 	Create(context.Context, *CreateLeaseRequest) (*Lease, error)
 	// Get returns one lease. Called by its holder and those who wait for it. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(context.Context, *v1.GetRequest) (*Lease, error)
 	// List streams all leases that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by its holder and those who wait for it. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// for the whole. Called by its holder and those who wait for it. Idempotent. Fails with Invalid for a bad selector
+	// and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[LeaseList]) error
-	// Watch streams changes of leases that match, in order of revision, until the caller leaves. Called by the node
-	// lifecycle controller and leader candidates. Idempotent: the same resourceVersion gives the same changes. Ends
-	// with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume
-	// from the last revision received).
+	// Watch streams changes of leases that match, in order of revision, until the caller leaves. Called by leader
+	// candidates. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision
+	// has been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[LeaseWatchResponse]) error
 	// Update replaces a lease. Called by its holder to renew it, and a candidate to take over an expired one. With a
-	// resourceVersion only one of two competing writers succeeds; an empty one is refused as INVALID. Atomic; a write
-	// that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. The resourceVersion
+	// resourceVersion only one of two competing writers succeeds; an empty one is refused as Invalid. Atomic; a write
+	// that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden. The resourceVersion
 	// decides between two candidates.
 	Update(context.Context, *UpdateLeaseRequest) (*Lease, error)
 	// Patch changes part of a lease, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and by
 	// writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*Lease, error)
 	// Delete removes a lease, or marks it while finalizers hold it, and returns its last state. Called by operators. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*Lease, error)
-	// DeleteCollection deletes each lease that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each lease that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedLeaseServiceServer()
 }

@@ -34,40 +34,42 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ConfigMapService reads and writes config maps.
+// ConfigMapService reads and writes config maps. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ConfigMapServiceClient interface {
 	// Create stores a new config map and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(ctx context.Context, in *CreateConfigMapRequest, opts ...grpc.CallOption) (*ConfigMap, error)
 	// Get returns one config map. Called by node agents for the pods they run, and the CLI. Idempotent; reads one
-	// revision. Fails with NOT_FOUND.
+	// revision. Fails with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*ConfigMap, error)
 	// List streams all config maps that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with INVALID
-	// for a bad selector and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with Invalid
+	// for a bad selector and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ConfigMapList], error)
 	// Watch streams changes of config maps that match, in order of revision, until the caller leaves. Called by node
-	// agents for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED
-	// where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from the last
+	// agents for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with Expired
+	// where that revision has been compacted (list again), Conflict where the watcher is too slow (resume from the last
 	// revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ConfigMapWatchResponse], error)
 	// Update replaces a config map. Called by users. With a resourceVersion only one of two competing writers succeeds;
 	// an empty one overwrites whatever is there. Atomic; a write that changes nothing moves no revision. Fails with
-	// NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. INVALID where immutable is true and data would change.
+	// NotFound, Conflict, Invalid, Forbidden. Invalid also where immutable is true and data would change.
 	Update(ctx context.Context, in *UpdateConfigMapRequest, opts ...grpc.CallOption) (*ConfigMap, error)
 	// Patch changes part of a config map, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*ConfigMap, error)
 	// Delete removes a config map, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*ConfigMap, error)
-	// DeleteCollection deletes each config map that matches as Delete does. Called by the namespace controller and by
-	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each config map that matches as Delete does. Called by whoever empties a namespace and
+	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -181,40 +183,42 @@ func (c *configMapServiceClient) DeleteCollection(ctx context.Context, in *v1.De
 // All implementations must embed UnimplementedConfigMapServiceServer
 // for forward compatibility.
 //
-// ConfigMapService reads and writes config maps.
+// ConfigMapService reads and writes config maps. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ConfigMapServiceServer interface {
 	// Create stores a new config map and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(context.Context, *CreateConfigMapRequest) (*ConfigMap, error)
 	// Get returns one config map. Called by node agents for the pods they run, and the CLI. Idempotent; reads one
-	// revision. Fails with NOT_FOUND.
+	// revision. Fails with NotFound.
 	Get(context.Context, *v1.GetRequest) (*ConfigMap, error)
 	// List streams all config maps that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with INVALID
-	// for a bad selector and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with Invalid
+	// for a bad selector and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[ConfigMapList]) error
 	// Watch streams changes of config maps that match, in order of revision, until the caller leaves. Called by node
-	// agents for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED
-	// where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from the last
+	// agents for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with Expired
+	// where that revision has been compacted (list again), Conflict where the watcher is too slow (resume from the last
 	// revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[ConfigMapWatchResponse]) error
 	// Update replaces a config map. Called by users. With a resourceVersion only one of two competing writers succeeds;
 	// an empty one overwrites whatever is there. Atomic; a write that changes nothing moves no revision. Fails with
-	// NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. INVALID where immutable is true and data would change.
+	// NotFound, Conflict, Invalid, Forbidden. Invalid also where immutable is true and data would change.
 	Update(context.Context, *UpdateConfigMapRequest) (*ConfigMap, error)
 	// Patch changes part of a config map, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*ConfigMap, error)
 	// Delete removes a config map, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*ConfigMap, error)
-	// DeleteCollection deletes each config map that matches as Delete does. Called by the namespace controller and by
-	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each config map that matches as Delete does. Called by whoever empties a namespace and
+	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedConfigMapServiceServer()
 }

@@ -24,10 +24,9 @@ const (
 )
 
 // Event tells people what happened to an object. The component that saw it writes all of it, repeats are counted in
-// it, and the gateway drops it an hour after its last write; there is no status. Its shape is that of core/v1:
-// events.k8s.io/v1 names regarding, note, reportingController and deprecated* what is involvedObject, message,
-// reportingComponent and source, firstTimestamp, lastTimestamp and count here, and those names are refused as
-// unknown.
+// it; there is no status. Its shape is that of core/v1: events.k8s.io/v1 names regarding, note, reportingController
+// and deprecated* what is involvedObject, message, reportingComponent and source, firstTimestamp, lastTimestamp and
+// count here, and those names are refused as unknown.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// metadata identifies the object.

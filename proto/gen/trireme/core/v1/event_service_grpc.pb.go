@@ -34,39 +34,40 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// EventService reads and writes events.
+// EventService reads and writes events. Every error carries a google.rpc.ErrorInfo whose reason is one of those named
+// below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type EventServiceClient interface {
 	// Create stores a new event and returns it with what defaults and admission added. Called by every component that
-	// has something to tell. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic.
-	// Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it
-	// is being deleted.
+	// has something to tell. Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic.
+	// Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden
+	// where it is being deleted.
 	Create(ctx context.Context, in *CreateEventRequest, opts ...grpc.CallOption) (*Event, error)
-	// Get returns one event. Called by the CLI. Idempotent; reads one revision. Fails with NOT_FOUND.
+	// Get returns one event. Called by the CLI. Idempotent; reads one revision. Fails with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*Event, error)
 	// List streams all events that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by the CLI. Idempotent. Fails with INVALID for a bad selector and EXPIRED where the
+	// for the whole. Called by the CLI. Idempotent. Fails with Invalid for a bad selector and Expired where the
 	// snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventList], error)
 	// Watch streams changes of events that match, in order of revision, until the caller leaves. Called by the CLI.
-	// Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has been
-	// compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has been
+	// compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventWatchResponse], error)
 	// Update replaces an event. Called by the component that wrote it, to count repeats. With a resourceVersion only
 	// one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a write that changes
-	// nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdateEventRequest, opts ...grpc.CallOption) (*Event, error)
 	// Patch changes part of an event, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and
 	// by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*Event, error)
-	// Delete removes an event, or marks it while finalizers hold it, and returns its last state. Called by operators;
-	// the gateway by itself after an hour. A repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND,
-	// CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// Delete removes an event, or marks it while finalizers hold it, and returns its last state. Called by operators. A
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*Event, error)
-	// DeleteCollection deletes each event that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each event that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -180,39 +181,40 @@ func (c *eventServiceClient) DeleteCollection(ctx context.Context, in *v1.Delete
 // All implementations must embed UnimplementedEventServiceServer
 // for forward compatibility.
 //
-// EventService reads and writes events.
+// EventService reads and writes events. Every error carries a google.rpc.ErrorInfo whose reason is one of those named
+// below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type EventServiceServer interface {
 	// Create stores a new event and returns it with what defaults and admission added. Called by every component that
-	// has something to tell. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic.
-	// Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it
-	// is being deleted.
+	// has something to tell. Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic.
+	// Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden
+	// where it is being deleted.
 	Create(context.Context, *CreateEventRequest) (*Event, error)
-	// Get returns one event. Called by the CLI. Idempotent; reads one revision. Fails with NOT_FOUND.
+	// Get returns one event. Called by the CLI. Idempotent; reads one revision. Fails with NotFound.
 	Get(context.Context, *v1.GetRequest) (*Event, error)
 	// List streams all events that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by the CLI. Idempotent. Fails with INVALID for a bad selector and EXPIRED where the
+	// for the whole. Called by the CLI. Idempotent. Fails with Invalid for a bad selector and Expired where the
 	// snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[EventList]) error
 	// Watch streams changes of events that match, in order of revision, until the caller leaves. Called by the CLI.
-	// Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has been
-	// compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has been
+	// compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[EventWatchResponse]) error
 	// Update replaces an event. Called by the component that wrote it, to count repeats. With a resourceVersion only
 	// one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a write that changes
-	// nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdateEventRequest) (*Event, error)
 	// Patch changes part of an event, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and
 	// by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*Event, error)
-	// Delete removes an event, or marks it while finalizers hold it, and returns its last state. Called by operators;
-	// the gateway by itself after an hour. A repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND,
-	// CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// Delete removes an event, or marks it while finalizers hold it, and returns its last state. Called by operators. A
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*Event, error)
-	// DeleteCollection deletes each event that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each event that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedEventServiceServer()
 }

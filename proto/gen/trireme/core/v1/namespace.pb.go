@@ -23,9 +23,9 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Namespace is a scope for names, and the unit that is deleted as a whole. Users create it; the gateway and the
-// namespace controller write spec.finalizers, and both write status: the gateway sets the phase, the namespace
-// controller the conditions of a deletion.
+// Namespace is a scope for names, and the unit that is deleted as a whole. Users create it. The gateway adds a
+// finalizer to its spec and writes the phase in its status; whoever empties it during its deletion removes the
+// finalizer and writes the conditions.
 type Namespace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// metadata identifies the object.

@@ -35,46 +35,46 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NamespaceService reads and writes namespaces.
+// NamespaceService reads and writes namespaces. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type NamespaceServiceClient interface {
 	// Create stores a new namespace and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden.
 	Create(ctx context.Context, in *CreateNamespaceRequest, opts ...grpc.CallOption) (*Namespace, error)
-	// Get returns one namespace. Called by the gateway's admission, the namespace controller and the CLI. Idempotent;
-	// reads one revision. Fails with NOT_FOUND.
+	// Get returns one namespace. Called by the gateway's admission and the CLI. Idempotent; reads one revision. Fails
+	// with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*Namespace, error)
 	// List streams all namespaces that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the gateway's admission, the namespace controller and the CLI. Idempotent. Fails
-	// with INVALID for a bad selector and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the gateway's admission and the CLI. Idempotent. Fails with Invalid for a bad
+	// selector and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[NamespaceList], error)
-	// Watch streams changes of namespaces that match, in order of revision, until the caller leaves. Called by the
-	// namespace controller and the service account controller. Idempotent: the same resourceVersion gives the same
-	// changes. Ends with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too
+	// Watch streams changes of namespaces that match, in order of revision, until the caller leaves. Called by whoever
+	// empties a namespace that is being deleted, and the CLI. Idempotent: the same resourceVersion gives the same
+	// changes. Ends with Expired where that revision has been compacted (list again), Conflict where the watcher is too
 	// slow (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[NamespaceWatchResponse], error)
-	// Update replaces a namespace, all but its status. Called by users (labels) and the namespace controller
-	// (finalizers). With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever
-	// is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID,
-	// FORBIDDEN.
+	// Update replaces a namespace, all but its status. Called by users, and whoever removes one of its finalizers. With
+	// a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic;
+	// a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdateNamespaceRequest, opts ...grpc.CallOption) (*Namespace, error)
-	// UpdateStatus replaces the status of a namespace and leaves all else alone. Called by the namespace controller.
-	// With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there.
-	// Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// UpdateStatus replaces the status of a namespace and leaves all else alone. Called by whoever empties a namespace
+	// that is being deleted. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites
+	// whatever is there. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict,
+	// Invalid.
 	UpdateStatus(ctx context.Context, in *UpdateNamespaceStatusRequest, opts ...grpc.CallOption) (*Namespace, error)
 	// Patch changes part of a namespace, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*Namespace, error)
 	// Delete removes a namespace, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. The phase becomes Terminating and the object goes once all
-	// that lives in it is gone; default, kube-system, kube-public and kube-node-lease are refused with FORBIDDEN. Fails
-	// with NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. The phase becomes Terminating and the object goes once all
+	// that lives in it is gone. Fails with NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*Namespace, error)
 	// DeleteCollection deletes each namespace that matches as Delete does. Called by operators and by whoever deletes
-	// with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with INVALID for
-	// a bad selector, FORBIDDEN.
+	// with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with Invalid for
+	// a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -198,46 +198,46 @@ func (c *namespaceServiceClient) DeleteCollection(ctx context.Context, in *v1.De
 // All implementations must embed UnimplementedNamespaceServiceServer
 // for forward compatibility.
 //
-// NamespaceService reads and writes namespaces.
+// NamespaceService reads and writes namespaces. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type NamespaceServiceServer interface {
 	// Create stores a new namespace and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden.
 	Create(context.Context, *CreateNamespaceRequest) (*Namespace, error)
-	// Get returns one namespace. Called by the gateway's admission, the namespace controller and the CLI. Idempotent;
-	// reads one revision. Fails with NOT_FOUND.
+	// Get returns one namespace. Called by the gateway's admission and the CLI. Idempotent; reads one revision. Fails
+	// with NotFound.
 	Get(context.Context, *v1.GetRequest) (*Namespace, error)
 	// List streams all namespaces that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the gateway's admission, the namespace controller and the CLI. Idempotent. Fails
-	// with INVALID for a bad selector and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the gateway's admission and the CLI. Idempotent. Fails with Invalid for a bad
+	// selector and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[NamespaceList]) error
-	// Watch streams changes of namespaces that match, in order of revision, until the caller leaves. Called by the
-	// namespace controller and the service account controller. Idempotent: the same resourceVersion gives the same
-	// changes. Ends with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too
+	// Watch streams changes of namespaces that match, in order of revision, until the caller leaves. Called by whoever
+	// empties a namespace that is being deleted, and the CLI. Idempotent: the same resourceVersion gives the same
+	// changes. Ends with Expired where that revision has been compacted (list again), Conflict where the watcher is too
 	// slow (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[NamespaceWatchResponse]) error
-	// Update replaces a namespace, all but its status. Called by users (labels) and the namespace controller
-	// (finalizers). With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever
-	// is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID,
-	// FORBIDDEN.
+	// Update replaces a namespace, all but its status. Called by users, and whoever removes one of its finalizers. With
+	// a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic;
+	// a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdateNamespaceRequest) (*Namespace, error)
-	// UpdateStatus replaces the status of a namespace and leaves all else alone. Called by the namespace controller.
-	// With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there.
-	// Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// UpdateStatus replaces the status of a namespace and leaves all else alone. Called by whoever empties a namespace
+	// that is being deleted. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites
+	// whatever is there. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict,
+	// Invalid.
 	UpdateStatus(context.Context, *UpdateNamespaceStatusRequest) (*Namespace, error)
 	// Patch changes part of a namespace, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*Namespace, error)
 	// Delete removes a namespace, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. The phase becomes Terminating and the object goes once all
-	// that lives in it is gone; default, kube-system, kube-public and kube-node-lease are refused with FORBIDDEN. Fails
-	// with NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. The phase becomes Terminating and the object goes once all
+	// that lives in it is gone. Fails with NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*Namespace, error)
 	// DeleteCollection deletes each namespace that matches as Delete does. Called by operators and by whoever deletes
-	// with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with INVALID for
-	// a bad selector, FORBIDDEN.
+	// with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with Invalid for
+	// a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedNamespaceServiceServer()
 }

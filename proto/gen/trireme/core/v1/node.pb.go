@@ -24,8 +24,7 @@ const (
 )
 
 // Node is one machine that runs pods. Operators and the node agent write its spec (taints, unschedulable), the node
-// IPAM controller its spec.podCIDR and spec.podCIDRs, the node lifecycle controller its NoExecute taints; the node
-// agent writes its status.
+// IPAM controller its spec.podCIDR and spec.podCIDRs; the node agent writes its status.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// metadata identifies the object.

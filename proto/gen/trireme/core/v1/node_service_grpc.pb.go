@@ -35,46 +35,46 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NodeService reads and writes nodes.
+// NodeService reads and writes nodes. Every error carries a google.rpc.ErrorInfo whose reason is one of those named
+// below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type NodeServiceClient interface {
 	// Create stores a new node and returns it with what defaults and admission added. Called by the node agent when it
-	// registers its machine. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic.
-	// Fails with INVALID, ALREADY_EXISTS, FORBIDDEN.
+	// registers its machine. Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic.
+	// Fails with Invalid, AlreadyExists, Forbidden.
 	Create(ctx context.Context, in *CreateNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	// Get returns one node. Called by the scheduler, controllers, node agents and the CLI. Idempotent; reads one
-	// revision. Fails with NOT_FOUND.
+	// revision. Fails with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*Node, error)
 	// List streams all nodes that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by the scheduler, controllers, node agents and the CLI. Idempotent. Fails with INVALID for
-	// a bad selector and EXPIRED where the snapshot has been compacted.
+	// for the whole. Called by the scheduler, controllers, node agents and the CLI. Idempotent. Fails with Invalid for
+	// a bad selector and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[NodeList], error)
 	// Watch streams changes of nodes that match, in order of revision, until the caller leaves. Called by the
 	// scheduler, controllers and every node agent. Idempotent: the same resourceVersion gives the same changes. Ends
-	// with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume
+	// with Expired where that revision has been compacted (list again), Conflict where the watcher is too slow (resume
 	// from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[NodeWatchResponse], error)
-	// Update replaces a node, all but its status. Called by operators (cordon, taint), the node IPAM and node lifecycle
-	// controllers. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever
-	// is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID,
-	// FORBIDDEN.
+	// Update replaces a node, all but its status. Called by operators (cordon, taint), the node IPAM controller. With a
+	// resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a
+	// write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdateNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	// UpdateStatus replaces the status of a node and leaves all else alone. Called by the node agent, at every change
 	// and heartbeat. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites
-	// whatever is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT,
-	// INVALID.
+	// whatever is there. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict,
+	// Invalid.
 	UpdateStatus(ctx context.Context, in *UpdateNodeStatusRequest, opts ...grpc.CallOption) (*Node, error)
 	// Patch changes part of a node, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and by
 	// writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*Node, error)
 	// Delete removes a node, or marks it while finalizers hold it, and returns its last state. Called by operators. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. The pods bound to it are removed by the pod garbage
-	// collector. Fails with NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Pods bound to it stay until they are deleted themselves.
+	// Fails with NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*Node, error)
 	// DeleteCollection deletes each node that matches as Delete does. Called by operators and by whoever deletes with a
-	// selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with INVALID for a bad
-	// selector, FORBIDDEN.
+	// selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with Invalid for a bad
+	// selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -198,46 +198,46 @@ func (c *nodeServiceClient) DeleteCollection(ctx context.Context, in *v1.DeleteC
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
 //
-// NodeService reads and writes nodes.
+// NodeService reads and writes nodes. Every error carries a google.rpc.ErrorInfo whose reason is one of those named
+// below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type NodeServiceServer interface {
 	// Create stores a new node and returns it with what defaults and admission added. Called by the node agent when it
-	// registers its machine. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic.
-	// Fails with INVALID, ALREADY_EXISTS, FORBIDDEN.
+	// registers its machine. Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic.
+	// Fails with Invalid, AlreadyExists, Forbidden.
 	Create(context.Context, *CreateNodeRequest) (*Node, error)
 	// Get returns one node. Called by the scheduler, controllers, node agents and the CLI. Idempotent; reads one
-	// revision. Fails with NOT_FOUND.
+	// revision. Fails with NotFound.
 	Get(context.Context, *v1.GetRequest) (*Node, error)
 	// List streams all nodes that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by the scheduler, controllers, node agents and the CLI. Idempotent. Fails with INVALID for
-	// a bad selector and EXPIRED where the snapshot has been compacted.
+	// for the whole. Called by the scheduler, controllers, node agents and the CLI. Idempotent. Fails with Invalid for
+	// a bad selector and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[NodeList]) error
 	// Watch streams changes of nodes that match, in order of revision, until the caller leaves. Called by the
 	// scheduler, controllers and every node agent. Idempotent: the same resourceVersion gives the same changes. Ends
-	// with EXPIRED where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume
+	// with Expired where that revision has been compacted (list again), Conflict where the watcher is too slow (resume
 	// from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[NodeWatchResponse]) error
-	// Update replaces a node, all but its status. Called by operators (cordon, taint), the node IPAM and node lifecycle
-	// controllers. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever
-	// is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID,
-	// FORBIDDEN.
+	// Update replaces a node, all but its status. Called by operators (cordon, taint), the node IPAM controller. With a
+	// resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a
+	// write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdateNodeRequest) (*Node, error)
 	// UpdateStatus replaces the status of a node and leaves all else alone. Called by the node agent, at every change
 	// and heartbeat. With a resourceVersion only one of two competing writers succeeds; an empty one overwrites
-	// whatever is there. Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT,
-	// INVALID.
+	// whatever is there. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict,
+	// Invalid.
 	UpdateStatus(context.Context, *UpdateNodeStatusRequest) (*Node, error)
 	// Patch changes part of a node, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and by
 	// writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*Node, error)
 	// Delete removes a node, or marks it while finalizers hold it, and returns its last state. Called by operators. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. The pods bound to it are removed by the pod garbage
-	// collector. Fails with NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Pods bound to it stay until they are deleted themselves.
+	// Fails with NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*Node, error)
 	// DeleteCollection deletes each node that matches as Delete does. Called by operators and by whoever deletes with a
-	// selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with INVALID for a bad
-	// selector, FORBIDDEN.
+	// selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with Invalid for a bad
+	// selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }

@@ -34,40 +34,42 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SecretService reads and writes secrets.
+// SecretService reads and writes secrets. Every error carries a google.rpc.ErrorInfo whose reason is one of those
+// named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type SecretServiceClient interface {
 	// Create stores a new secret and returns it with what defaults and admission added. Called by users. Not idempotent
-	// unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID, ALREADY_EXISTS,
-	// FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid, AlreadyExists,
+	// Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being deleted.
 	Create(ctx context.Context, in *CreateSecretRequest, opts ...grpc.CallOption) (*Secret, error)
 	// Get returns one secret. Called by node agents for the pods they run, and the CLI. Idempotent; reads one revision.
-	// Fails with NOT_FOUND.
+	// Fails with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*Secret, error)
 	// List streams all secrets that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with INVALID for a bad
-	// selector and EXPIRED where the snapshot has been compacted.
+	// for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with Invalid for a bad
+	// selector and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SecretList], error)
 	// Watch streams changes of secrets that match, in order of revision, until the caller leaves. Called by node agents
-	// for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that
-	// revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision
+	// for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that
+	// revision has been compacted (list again), Conflict where the watcher is too slow (resume from the last revision
 	// received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SecretWatchResponse], error)
 	// Update replaces a secret. Called by users. With a resourceVersion only one of two competing writers succeeds; an
 	// empty one overwrites whatever is there. Atomic; a write that changes nothing moves no revision. Fails with
-	// NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. INVALID where immutable is true and data would change, or type would.
+	// NotFound, Conflict, Invalid, Forbidden. Invalid also where immutable is true and data would change, or type
+	// would.
 	Update(ctx context.Context, in *UpdateSecretRequest, opts ...grpc.CallOption) (*Secret, error)
 	// Patch changes part of a secret, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and
 	// by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*Secret, error)
 	// Delete removes a secret, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*Secret, error)
-	// DeleteCollection deletes each secret that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each secret that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -181,40 +183,42 @@ func (c *secretServiceClient) DeleteCollection(ctx context.Context, in *v1.Delet
 // All implementations must embed UnimplementedSecretServiceServer
 // for forward compatibility.
 //
-// SecretService reads and writes secrets.
+// SecretService reads and writes secrets. Every error carries a google.rpc.ErrorInfo whose reason is one of those
+// named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type SecretServiceServer interface {
 	// Create stores a new secret and returns it with what defaults and admission added. Called by users. Not idempotent
-	// unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID, ALREADY_EXISTS,
-	// FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid, AlreadyExists,
+	// Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being deleted.
 	Create(context.Context, *CreateSecretRequest) (*Secret, error)
 	// Get returns one secret. Called by node agents for the pods they run, and the CLI. Idempotent; reads one revision.
-	// Fails with NOT_FOUND.
+	// Fails with NotFound.
 	Get(context.Context, *v1.GetRequest) (*Secret, error)
 	// List streams all secrets that match, in chunks of one consistent snapshot; only the first chunk's metadata counts
-	// for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with INVALID for a bad
-	// selector and EXPIRED where the snapshot has been compacted.
+	// for the whole. Called by node agents for the pods they run, and the CLI. Idempotent. Fails with Invalid for a bad
+	// selector and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[SecretList]) error
 	// Watch streams changes of secrets that match, in order of revision, until the caller leaves. Called by node agents
-	// for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that
-	// revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision
+	// for the pods they run. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that
+	// revision has been compacted (list again), Conflict where the watcher is too slow (resume from the last revision
 	// received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[SecretWatchResponse]) error
 	// Update replaces a secret. Called by users. With a resourceVersion only one of two competing writers succeeds; an
 	// empty one overwrites whatever is there. Atomic; a write that changes nothing moves no revision. Fails with
-	// NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. INVALID where immutable is true and data would change, or type would.
+	// NotFound, Conflict, Invalid, Forbidden. Invalid also where immutable is true and data would change, or type
+	// would.
 	Update(context.Context, *UpdateSecretRequest) (*Secret, error)
 	// Patch changes part of a secret, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and
 	// by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*Secret, error)
 	// Delete removes a secret, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*Secret, error)
-	// DeleteCollection deletes each secret that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each secret that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedSecretServiceServer()
 }

@@ -22,8 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ServiceAccount is the identity of a pod's processes. Users write all of it, the service account controller creates
-// the one named default in each namespace; there is no status.
+// ServiceAccount is the identity of a pod's processes. Users write all of it; there is no status.
 type ServiceAccount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// metadata identifies the object.

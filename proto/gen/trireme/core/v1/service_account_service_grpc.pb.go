@@ -34,41 +34,41 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ServiceAccountService reads and writes service accounts.
+// ServiceAccountService reads and writes service accounts. Every error carries a google.rpc.ErrorInfo whose reason is
+// one of those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ServiceAccountServiceClient interface {
-	// Create stores a new service account and returns it with what defaults and admission added. Called by users and
-	// the service account controller. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS.
-	// Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN
-	// where it is being deleted.
+	// Create stores a new service account and returns it with what defaults and admission added. Called by users. Not
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(ctx context.Context, in *CreateServiceAccountRequest, opts ...grpc.CallOption) (*ServiceAccount, error)
 	// Get returns one service account. Called by admission and the CLI. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*ServiceAccount, error)
 	// List streams all service accounts that match, in chunks of one consistent snapshot; only the first chunk's
-	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with Invalid for a bad selector
+	// and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServiceAccountList], error)
 	// Watch streams changes of service accounts that match, in order of revision, until the caller leaves. Called by
-	// the service account controller. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED
-	// where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from the last
-	// revision received).
+	// the CLI. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has
+	// been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServiceAccountWatchResponse], error)
 	// Update replaces a service account. Called by users. With a resourceVersion only one of two competing writers
-	// succeeds; an empty one is refused as INVALID. Atomic; a write that changes nothing moves no revision. Fails with
-	// NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// succeeds; an empty one is refused as Invalid. Atomic; a write that changes nothing moves no revision. Fails with
+	// NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdateServiceAccountRequest, opts ...grpc.CallOption) (*ServiceAccount, error)
 	// Patch changes part of a service account, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the
 	// CLI and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*ServiceAccount, error)
 	// Delete removes a service account, or marks it while finalizers hold it, and returns its last state. Called by
-	// users. A repeat fails with NOT_FOUND once it is gone. Atomic. The one named default is made again. Fails with
-	// NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// users. A repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition
+	// that does not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*ServiceAccount, error)
-	// DeleteCollection deletes each service account that matches as Delete does. Called by the namespace controller and
-	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
-	// Fails with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each service account that matches as Delete does. Called by whoever empties a namespace
+	// and by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -182,41 +182,41 @@ func (c *serviceAccountServiceClient) DeleteCollection(ctx context.Context, in *
 // All implementations must embed UnimplementedServiceAccountServiceServer
 // for forward compatibility.
 //
-// ServiceAccountService reads and writes service accounts.
+// ServiceAccountService reads and writes service accounts. Every error carries a google.rpc.ErrorInfo whose reason is
+// one of those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ServiceAccountServiceServer interface {
-	// Create stores a new service account and returns it with what defaults and admission added. Called by users and
-	// the service account controller. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS.
-	// Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN
-	// where it is being deleted.
+	// Create stores a new service account and returns it with what defaults and admission added. Called by users. Not
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(context.Context, *CreateServiceAccountRequest) (*ServiceAccount, error)
 	// Get returns one service account. Called by admission and the CLI. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(context.Context, *v1.GetRequest) (*ServiceAccount, error)
 	// List streams all service accounts that match, in chunks of one consistent snapshot; only the first chunk's
-	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with Invalid for a bad selector
+	// and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[ServiceAccountList]) error
 	// Watch streams changes of service accounts that match, in order of revision, until the caller leaves. Called by
-	// the service account controller. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED
-	// where that revision has been compacted (list again), CONFLICT where the watcher is too slow (resume from the last
-	// revision received).
+	// the CLI. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has
+	// been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[ServiceAccountWatchResponse]) error
 	// Update replaces a service account. Called by users. With a resourceVersion only one of two competing writers
-	// succeeds; an empty one is refused as INVALID. Atomic; a write that changes nothing moves no revision. Fails with
-	// NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// succeeds; an empty one is refused as Invalid. Atomic; a write that changes nothing moves no revision. Fails with
+	// NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdateServiceAccountRequest) (*ServiceAccount, error)
 	// Patch changes part of a service account, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the
 	// CLI and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*ServiceAccount, error)
 	// Delete removes a service account, or marks it while finalizers hold it, and returns its last state. Called by
-	// users. A repeat fails with NOT_FOUND once it is gone. Atomic. The one named default is made again. Fails with
-	// NOT_FOUND, CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// users. A repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition
+	// that does not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*ServiceAccount, error)
-	// DeleteCollection deletes each service account that matches as Delete does. Called by the namespace controller and
-	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
-	// Fails with INVALID for a bad selector, FORBIDDEN.
+	// DeleteCollection deletes each service account that matches as Delete does. Called by whoever empties a namespace
+	// and by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
+	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedServiceAccountServiceServer()
 }

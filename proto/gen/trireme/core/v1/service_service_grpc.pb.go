@@ -35,43 +35,44 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ServiceService reads and writes services.
+// ServiceService reads and writes services. Every error carries a google.rpc.ErrorInfo whose reason is one of those
+// named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ServiceServiceClient interface {
 	// Create stores a new service and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(ctx context.Context, in *CreateServiceRequest, opts ...grpc.CallOption) (*Service, error)
-	// Get returns one service. Called by the CLI and service proxies. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// Get returns one service. Called by the CLI. Idempotent; reads one revision. Fails with NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*Service, error)
 	// List streams all services that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the CLI and service proxies. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the CLI. Idempotent. Fails with Invalid for a bad selector and Expired where the
+	// snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServiceList], error)
-	// Watch streams changes of services that match, in order of revision, until the caller leaves. Called by service
-	// proxies. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has
-	// been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// Watch streams changes of services that match, in order of revision, until the caller leaves. Called by the CLI.
+	// Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has been
+	// compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServiceWatchResponse], error)
 	// Update replaces a service, all but its status. Called by users. With a resourceVersion only one of two competing
 	// writers succeeds; an empty one overwrites whatever is there. Atomic; a write that changes nothing moves no
-	// revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdateServiceRequest, opts ...grpc.CallOption) (*Service, error)
 	// UpdateStatus replaces the status of a service and leaves all else alone. Called by load balancer controllers.
 	// With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there.
-	// Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(ctx context.Context, in *UpdateServiceStatusRequest, opts ...grpc.CallOption) (*Service, error)
 	// Patch changes part of a service, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and
 	// by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*Service, error)
 	// Delete removes a service, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*Service, error)
-	// DeleteCollection deletes each service that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each service that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -195,43 +196,44 @@ func (c *serviceServiceClient) DeleteCollection(ctx context.Context, in *v1.Dele
 // All implementations must embed UnimplementedServiceServiceServer
 // for forward compatibility.
 //
-// ServiceService reads and writes services.
+// ServiceService reads and writes services. Every error carries a google.rpc.ErrorInfo whose reason is one of those
+// named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type ServiceServiceServer interface {
 	// Create stores a new service and returns it with what defaults and admission added. Called by users. Not
-	// idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS. Atomic. Fails with INVALID,
-	// ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN where it is being deleted.
+	// idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and Forbidden where it is being
+	// deleted.
 	Create(context.Context, *CreateServiceRequest) (*Service, error)
-	// Get returns one service. Called by the CLI and service proxies. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// Get returns one service. Called by the CLI. Idempotent; reads one revision. Fails with NotFound.
 	Get(context.Context, *v1.GetRequest) (*Service, error)
 	// List streams all services that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the CLI and service proxies. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the CLI. Idempotent. Fails with Invalid for a bad selector and Expired where the
+	// snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[ServiceList]) error
-	// Watch streams changes of services that match, in order of revision, until the caller leaves. Called by service
-	// proxies. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has
-	// been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// Watch streams changes of services that match, in order of revision, until the caller leaves. Called by the CLI.
+	// Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has been
+	// compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[ServiceWatchResponse]) error
 	// Update replaces a service, all but its status. Called by users. With a resourceVersion only one of two competing
 	// writers succeeds; an empty one overwrites whatever is there. Atomic; a write that changes nothing moves no
-	// revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// revision. Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdateServiceRequest) (*Service, error)
 	// UpdateStatus replaces the status of a service and leaves all else alone. Called by load balancer controllers.
 	// With a resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there.
-	// Atomic; a write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// Atomic; a write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(context.Context, *UpdateServiceStatusRequest) (*Service, error)
 	// Patch changes part of a service, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI and
 	// by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic; retried
-	// inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND, CONFLICT,
-	// INVALID, FORBIDDEN.
+	// inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound, Conflict,
+	// Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*Service, error)
 	// Delete removes a service, or marks it while finalizers hold it, and returns its last state. Called by users. A
-	// repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND, CONFLICT for a precondition that does
-	// not hold, FORBIDDEN.
+	// repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict for a precondition that does
+	// not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*Service, error)
-	// DeleteCollection deletes each service that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each service that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedServiceServiceServer()
 }

@@ -35,45 +35,46 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PodGroupService reads and writes pod groups.
+// PodGroupService reads and writes pod groups. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type PodGroupServiceClient interface {
 	// Create stores a new pod group and returns it with what defaults and admission added. Called by users or the
-	// controller that makes the pods. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS.
-	// Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN
-	// where it is being deleted.
+	// controller that makes the pods. Not idempotent unless the name is given: a repeat then fails with AlreadyExists.
+	// Atomic. Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and
+	// Forbidden where it is being deleted.
 	Create(ctx context.Context, in *CreatePodGroupRequest, opts ...grpc.CallOption) (*PodGroup, error)
 	// Get returns one pod group. Called by the scheduler and the CLI. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*PodGroup, error)
 	// List streams all pod groups that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the scheduler and the CLI. Idempotent. Fails with INVALID for a bad selector and
-	// EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the scheduler and the CLI. Idempotent. Fails with Invalid for a bad selector and
+	// Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PodGroupList], error)
 	// Watch streams changes of pod groups that match, in order of revision, until the caller leaves. Called by the
-	// scheduler. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has
-	// been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// scheduler. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has
+	// been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PodGroupWatchResponse], error)
 	// Update replaces a pod group, all but its status. Called by users or the controller that made it. With a
 	// resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a
-	// write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. INVALID where
-	// anything of the spec but gang.minCount would change.
+	// write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden. Invalid also
+	// where anything of the spec but gang.minCount would change.
 	Update(ctx context.Context, in *UpdatePodGroupRequest, opts ...grpc.CallOption) (*PodGroup, error)
 	// UpdateStatus replaces the status of a pod group and leaves all else alone. Called by the scheduler. With a
 	// resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a
-	// write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(ctx context.Context, in *UpdatePodGroupStatusRequest, opts ...grpc.CallOption) (*PodGroup, error)
 	// Patch changes part of a pod group, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*PodGroup, error)
 	// Delete removes a pod group, or marks it while finalizers hold it, and returns its last state. Called by users or
-	// the controller that made it. A repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND,
-	// CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// the controller that made it. A repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict
+	// for a precondition that does not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*PodGroup, error)
-	// DeleteCollection deletes each pod group that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each pod group that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -197,45 +198,46 @@ func (c *podGroupServiceClient) DeleteCollection(ctx context.Context, in *v1.Del
 // All implementations must embed UnimplementedPodGroupServiceServer
 // for forward compatibility.
 //
-// PodGroupService reads and writes pod groups.
+// PodGroupService reads and writes pod groups. Every error carries a google.rpc.ErrorInfo whose reason is one of
+// those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type PodGroupServiceServer interface {
 	// Create stores a new pod group and returns it with what defaults and admission added. Called by users or the
-	// controller that makes the pods. Not idempotent unless the name is given: a repeat then fails with ALREADY_EXISTS.
-	// Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN. NOT_FOUND where the namespace does not exist, FORBIDDEN
-	// where it is being deleted.
+	// controller that makes the pods. Not idempotent unless the name is given: a repeat then fails with AlreadyExists.
+	// Atomic. Fails with Invalid, AlreadyExists, Forbidden. Also NotFound where the namespace does not exist, and
+	// Forbidden where it is being deleted.
 	Create(context.Context, *CreatePodGroupRequest) (*PodGroup, error)
 	// Get returns one pod group. Called by the scheduler and the CLI. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(context.Context, *v1.GetRequest) (*PodGroup, error)
 	// List streams all pod groups that match, in chunks of one consistent snapshot; only the first chunk's metadata
-	// counts for the whole. Called by the scheduler and the CLI. Idempotent. Fails with INVALID for a bad selector and
-	// EXPIRED where the snapshot has been compacted.
+	// counts for the whole. Called by the scheduler and the CLI. Idempotent. Fails with Invalid for a bad selector and
+	// Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[PodGroupList]) error
 	// Watch streams changes of pod groups that match, in order of revision, until the caller leaves. Called by the
-	// scheduler. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has
-	// been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// scheduler. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has
+	// been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[PodGroupWatchResponse]) error
 	// Update replaces a pod group, all but its status. Called by users or the controller that made it. With a
 	// resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a
-	// write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN. INVALID where
-	// anything of the spec but gang.minCount would change.
+	// write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid, Forbidden. Invalid also
+	// where anything of the spec but gang.minCount would change.
 	Update(context.Context, *UpdatePodGroupRequest) (*PodGroup, error)
 	// UpdateStatus replaces the status of a pod group and leaves all else alone. Called by the scheduler. With a
 	// resourceVersion only one of two competing writers succeeds; an empty one overwrites whatever is there. Atomic; a
-	// write that changes nothing moves no revision. Fails with NOT_FOUND, CONFLICT, INVALID.
+	// write that changes nothing moves no revision. Fails with NotFound, Conflict, Invalid.
 	UpdateStatus(context.Context, *UpdatePodGroupStatusRequest) (*PodGroup, error)
 	// Patch changes part of a pod group, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the CLI
 	// and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*PodGroup, error)
 	// Delete removes a pod group, or marks it while finalizers hold it, and returns its last state. Called by users or
-	// the controller that made it. A repeat fails with NOT_FOUND once it is gone. Atomic. Fails with NOT_FOUND,
-	// CONFLICT for a precondition that does not hold, FORBIDDEN.
+	// the controller that made it. A repeat fails with NotFound once it is gone. Atomic. Fails with NotFound, Conflict
+	// for a precondition that does not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*PodGroup, error)
-	// DeleteCollection deletes each pod group that matches as Delete does. Called by the namespace controller and by
+	// DeleteCollection deletes each pod group that matches as Delete does. Called by whoever empties a namespace and by
 	// whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails
-	// with INVALID for a bad selector, FORBIDDEN.
+	// with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedPodGroupServiceServer()
 }

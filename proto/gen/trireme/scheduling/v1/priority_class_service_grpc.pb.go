@@ -34,40 +34,40 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PriorityClassService reads and writes priority classes.
+// PriorityClassService reads and writes priority classes. Every error carries a google.rpc.ErrorInfo whose reason is
+// one of those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type PriorityClassServiceClient interface {
-	// Create stores a new priority class and returns it with what defaults and admission added. Called by operators,
-	// and the gateway for the system's own two. Not idempotent unless the name is given: a repeat then fails with
-	// ALREADY_EXISTS. Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN.
+	// Create stores a new priority class and returns it with what defaults and admission added. Called by operators.
+	// Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden.
 	Create(ctx context.Context, in *CreatePriorityClassRequest, opts ...grpc.CallOption) (*PriorityClass, error)
 	// Get returns one priority class. Called by admission and the CLI. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*PriorityClass, error)
 	// List streams all priority classes that match, in chunks of one consistent snapshot; only the first chunk's
-	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with Invalid for a bad selector
+	// and Expired where the snapshot has been compacted.
 	List(ctx context.Context, in *v1.ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PriorityClassList], error)
 	// Watch streams changes of priority classes that match, in order of revision, until the caller leaves. Called by
-	// admission. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has
-	// been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// admission. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has
+	// been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(ctx context.Context, in *v1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PriorityClassWatchResponse], error)
 	// Update replaces a priority class. Called by operators. With a resourceVersion only one of two competing writers
 	// succeeds; an empty one overwrites whatever is there. Atomic; a write that changes nothing moves no revision.
-	// Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(ctx context.Context, in *UpdatePriorityClassRequest, opts ...grpc.CallOption) (*PriorityClass, error)
 	// Patch changes part of a priority class, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the
 	// CLI and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(ctx context.Context, in *v1.PatchRequest, opts ...grpc.CallOption) (*PriorityClass, error)
 	// Delete removes a priority class, or marks it while finalizers hold it, and returns its last state. Called by
-	// operators. A repeat fails with NOT_FOUND once it is gone. Atomic. Pods keep the priority they have; the system's
-	// own classes are refused with FORBIDDEN. Fails with NOT_FOUND, CONFLICT for a precondition that does not hold,
-	// FORBIDDEN.
+	// operators. A repeat fails with NotFound once it is gone. Atomic. Pods keep the priority they have. Fails with
+	// NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(ctx context.Context, in *v1.DeleteRequest, opts ...grpc.CallOption) (*PriorityClass, error)
 	// DeleteCollection deletes each priority class that matches as Delete does. Called by operators and by whoever
 	// deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with
-	// INVALID for a bad selector, FORBIDDEN.
+	// Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
 }
 
@@ -181,40 +181,40 @@ func (c *priorityClassServiceClient) DeleteCollection(ctx context.Context, in *v
 // All implementations must embed UnimplementedPriorityClassServiceServer
 // for forward compatibility.
 //
-// PriorityClassService reads and writes priority classes.
+// PriorityClassService reads and writes priority classes. Every error carries a google.rpc.ErrorInfo whose reason is
+// one of those named below, or Unauthenticated, Unavailable, Timeout, TooMany or Internal.
 type PriorityClassServiceServer interface {
-	// Create stores a new priority class and returns it with what defaults and admission added. Called by operators,
-	// and the gateway for the system's own two. Not idempotent unless the name is given: a repeat then fails with
-	// ALREADY_EXISTS. Atomic. Fails with INVALID, ALREADY_EXISTS, FORBIDDEN.
+	// Create stores a new priority class and returns it with what defaults and admission added. Called by operators.
+	// Not idempotent unless the name is given: a repeat then fails with AlreadyExists. Atomic. Fails with Invalid,
+	// AlreadyExists, Forbidden.
 	Create(context.Context, *CreatePriorityClassRequest) (*PriorityClass, error)
 	// Get returns one priority class. Called by admission and the CLI. Idempotent; reads one revision. Fails with
-	// NOT_FOUND.
+	// NotFound.
 	Get(context.Context, *v1.GetRequest) (*PriorityClass, error)
 	// List streams all priority classes that match, in chunks of one consistent snapshot; only the first chunk's
-	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with INVALID for a bad selector
-	// and EXPIRED where the snapshot has been compacted.
+	// metadata counts for the whole. Called by admission and the CLI. Idempotent. Fails with Invalid for a bad selector
+	// and Expired where the snapshot has been compacted.
 	List(*v1.ListRequest, grpc.ServerStreamingServer[PriorityClassList]) error
 	// Watch streams changes of priority classes that match, in order of revision, until the caller leaves. Called by
-	// admission. Idempotent: the same resourceVersion gives the same changes. Ends with EXPIRED where that revision has
-	// been compacted (list again), CONFLICT where the watcher is too slow (resume from the last revision received).
+	// admission. Idempotent: the same resourceVersion gives the same changes. Ends with Expired where that revision has
+	// been compacted (list again), Conflict where the watcher is too slow (resume from the last revision received).
 	Watch(*v1.WatchRequest, grpc.ServerStreamingServer[PriorityClassWatchResponse]) error
 	// Update replaces a priority class. Called by operators. With a resourceVersion only one of two competing writers
 	// succeeds; an empty one overwrites whatever is there. Atomic; a write that changes nothing moves no revision.
-	// Fails with NOT_FOUND, CONFLICT, INVALID, FORBIDDEN.
+	// Fails with NotFound, Conflict, Invalid, Forbidden.
 	Update(context.Context, *UpdatePriorityClassRequest) (*PriorityClass, error)
 	// Patch changes part of a priority class, and with PATCH_TYPE_APPLY creates it where it is missing. Called by the
 	// CLI and by writers of Update that want to touch few fields. Idempotent but for JSON patches that append. Atomic;
-	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NOT_FOUND,
-	// CONFLICT, INVALID, FORBIDDEN.
+	// retried inside against competing writers unless the patch carries a resourceVersion. Fails with NotFound,
+	// Conflict, Invalid, Forbidden.
 	Patch(context.Context, *v1.PatchRequest) (*PriorityClass, error)
 	// Delete removes a priority class, or marks it while finalizers hold it, and returns its last state. Called by
-	// operators. A repeat fails with NOT_FOUND once it is gone. Atomic. Pods keep the priority they have; the system's
-	// own classes are refused with FORBIDDEN. Fails with NOT_FOUND, CONFLICT for a precondition that does not hold,
-	// FORBIDDEN.
+	// operators. A repeat fails with NotFound once it is gone. Atomic. Pods keep the priority they have. Fails with
+	// NotFound, Conflict for a precondition that does not hold, Forbidden.
 	Delete(context.Context, *v1.DeleteRequest) (*PriorityClass, error)
 	// DeleteCollection deletes each priority class that matches as Delete does. Called by operators and by whoever
 	// deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted. Fails with
-	// INVALID for a bad selector, FORBIDDEN.
+	// Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
 	mustEmbedUnimplementedPriorityClassServiceServer()
 }
