@@ -1,0 +1,127 @@
+// Package daemon owns the life of a process: the tasks it consists of, the signals that end it, and its
+// exit code. It never knows what a task does. Every service's main and every Run(ctx) with more than one
+// goroutine is built on it.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+)
+
+// Task is one goroutine of a process. Run blocks until its work is done or ctx is cancelled; cancelling is
+// the only way to stop it.
+type Task struct {
+	Name string
+	Run  func(ctx context.Context) error
+}
+
+// Run starts all tasks and waits for all of them. The first one that fails cancels the others; a task that
+// panics fails with the panic's stack; a task that returns nil has merely finished. What tasks return
+// because they were cancelled is no failure, so Run returns nil when ctx ended and nothing else went wrong.
+func Run(ctx context.Context, tasks ...Task) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	var (
+		mu   sync.Mutex
+		errs []error
+		wg   sync.WaitGroup
+	)
+	for _, t := range tasks {
+		wg.Go(func() {
+			err := guard(ctx, t)
+			if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+				return
+			}
+			mu.Lock()
+			errs = append(errs, err)
+			mu.Unlock()
+			cancel()
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func guard(ctx context.Context, t Task) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: panic: %v\n%s", t.Name, p, debug.Stack())
+		}
+	}()
+	if err := t.Run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// Main runs a process: run's context ends at the first SIGINT or SIGTERM, the second one exits at once with
+// 128 + the signal's number. Main does not return: the exit code is 0 when run returns nil, 1 with the
+// error on stderr otherwise.
+func Main(run func(ctx context.Context) error) {
+	ctx, stop := Signals(context.Background())
+	err := Run(ctx, Task{Name: "main", Run: func(ctx context.Context) error {
+		return run(ctx)
+	}})
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", unwrapMain(err))
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Signals returns a context that ends at the first SIGINT or SIGTERM. The second one ends the process. stop
+// gives the signals back and frees what Signals holds.
+func Signals(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		for first := true; ; first = false {
+			select {
+			case s := <-signals:
+				if !first {
+					os.Exit(exitCode(s))
+				}
+				cancel()
+			case <-done:
+				return
+			}
+		}
+	}()
+	var once sync.Once
+	return ctx, func() {
+		once.Do(func() {
+			signal.Stop(signals)
+			close(done)
+			<-finished
+			cancel()
+		})
+	}
+}
+
+func exitCode(s os.Signal) int {
+	if n, ok := s.(syscall.Signal); ok {
+		return 128 + int(n)
+	}
+	return 1
+}
+
+// unwrapMain takes the task name off: a user should read the error, not how this package wraps it.
+func unwrapMain(err error) string {
+	const prefix = "main: "
+	if s := err.Error(); len(s) > len(prefix) && s[:len(prefix)] == prefix {
+		return s[len(prefix):]
+	}
+	return err.Error()
+}

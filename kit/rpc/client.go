@@ -1,0 +1,69 @@
+package rpc
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// ClientConfig says how to reach a server.
+type ClientConfig struct {
+	// Address is "unix:///path/to/socket" or "host:port".
+	Address string
+	// CertFile, KeyFile and CAFile are the caller's certificate and the CA that signs the server's.
+	// Required for host:port unless InsecureTCP. They are read again when the certificate changes.
+	CertFile, KeyFile, CAFile string
+	// ServerName is the name expected in the server's certificate; the host of Address when empty.
+	ServerName string
+	// InsecureTCP dials host:port without TLS.
+	InsecureTCP bool
+}
+
+// Dial returns a connection that connects when it is first used and again, within a second or so, whenever it is
+// lost. Calls made meanwhile fail with UNAVAILABLE unless they wait for ready.
+func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	switch {
+	case cfg.Address == "":
+		return nil, fmt.Errorf("dial: no address")
+	case strings.HasPrefix(cfg.Address, "unix:"), cfg.InsecureTCP:
+	default:
+		files, err := loadFiles(cfg.CertFile, cfg.KeyFile, cfg.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("dial %s: %w", cfg.Address, err)
+		}
+		creds = credentials.NewTLS(&tls.Config{
+			MinVersion: tls.VersionTLS13,
+			RootCAs:    files.pool,
+			ServerName: cfg.ServerName,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return files.certificate(), nil
+			},
+		})
+	}
+	own := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		// The cluster's own traffic has no business with a proxy meant for the outside.
+		grpc.WithNoProxy(),
+		grpc.WithSharedWriteBuffer(true),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
+		// gRPC's default grows to two minutes: a restarted gateway must be found at once.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		}),
+	}
+	conn, err := grpc.NewClient(cfg.Address, append(own, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", cfg.Address, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,138 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// Caller is who makes a call, as its connection proves.
+type Caller struct {
+	// User is the certificate's common name, "admin" on the unix socket, "system:anonymous" on insecure TCP.
+	User string
+	// Groups are the certificate's organizations, "system:masters" on the unix socket.
+	Groups []string
+}
+
+// CallerFrom returns who makes the call that ctx belongs to. False means ctx belongs to no call of a
+// Server of this package.
+func CallerFrom(ctx context.Context) (Caller, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return Caller{}, false
+	}
+	info, ok := p.AuthInfo.(authInfo)
+	return info.caller, ok
+}
+
+type authInfo struct {
+	credentials.CommonAuthInfo
+	caller Caller
+}
+
+func (authInfo) AuthType() string { return "trireme" }
+
+// serverCredentials proves callers by the kind of connection: mutual TLS on TCP, the socket file's
+// permissions everywhere else. A nil tls means insecure TCP.
+type serverCredentials struct {
+	tls credentials.TransportCredentials
+}
+
+func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if !strings.HasPrefix(conn.LocalAddr().Network(), "tcp") {
+		return conn, authInfo{
+			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+			caller:         Caller{User: "admin", Groups: []string{"system:masters"}},
+		}, nil
+	}
+	if c.tls == nil {
+		return conn, authInfo{
+			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
+			caller:         Caller{User: "system:anonymous", Groups: []string{"system:unauthenticated"}},
+		}, nil
+	}
+	secure, info, err := c.tls.ServerHandshake(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	state, ok := info.(credentials.TLSInfo)
+	if !ok || len(state.State.PeerCertificates) == 0 {
+		return nil, nil, errors.Join(errors.New("caller has no certificate"), secure.Close())
+	}
+	subject := state.State.PeerCertificates[0].Subject
+	return secure, authInfo{
+		CommonAuthInfo: state.CommonAuthInfo,
+		caller:         Caller{User: subject.CommonName, Groups: subject.Organization},
+	}, nil
+}
+
+func (serverCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("server credentials cannot dial")
+}
+
+func (c serverCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "trireme"}
+}
+
+func (c serverCredentials) Clone() credentials.TransportCredentials { return c }
+
+func (serverCredentials) OverrideServerName(string) error { return nil }
+
+// keyPair follows a certificate on disk, so that a renewed one is used without a restart.
+type keyPair struct {
+	certFile, keyFile string
+	pool              *x509.CertPool
+
+	mu       sync.Mutex
+	current  *tls.Certificate
+	modified time.Time
+}
+
+func loadFiles(certFile, keyFile, caFile string) (*keyPair, error) {
+	if certFile == "" || keyFile == "" || caFile == "" {
+		return nil, errors.New("TLS needs a certificate, a key and a CA (--cert, --key, --ca)")
+	}
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, err
+	}
+	k := &keyPair{certFile: certFile, keyFile: keyFile, pool: x509.NewCertPool()}
+	if !k.pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: no PEM certificate in it", caFile)
+	}
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certFile, err)
+	}
+	k.current = &cert
+	if st, err := os.Stat(certFile); err == nil {
+		k.modified = st.ModTime()
+	}
+	return k, nil
+}
+
+// certificate never fails: while the files are being replaced, the certificate before is still good.
+func (k *keyPair) certificate() *tls.Certificate {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st, err := os.Stat(k.certFile)
+	if err != nil || st.ModTime().Equal(k.modified) {
+		return k.current
+	}
+	cert, err := tls.LoadX509KeyPair(k.certFile, k.keyFile)
+	if err != nil {
+		return k.current
+	}
+	k.current, k.modified = &cert, st.ModTime()
+	return k.current
+}
