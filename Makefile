@@ -9,8 +9,19 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-TOOLS   := $(CURDIR)/build/tools
-export PATH := $(TOOLS):$(PATH)
+TOOLS    := $(CURDIR)/build/tools
+RUNTIMES := $(CURDIR)/build/runtime/bin
+export PATH := $(TOOLS):$(RUNTIMES):$(PATH)
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+# The folders of the workspace's modules, asked for only by the targets that walk them.
+MODULES = $(shell go list -m -f '{{.Dir}}' | sed 's|^$(CURDIR)/||')
+
+# What `make up` runs, and the program that writes the images of the examples and tests to build/images/.
+EXAMPLE       ?= examples/gpu-gang.yaml
+IMAGE_BUILDER ?= ./test/images/cmd/images
+SIMULATE      ?= 4
+UP_FLAGS      ?=
 
 # $(call tool,FOLDER,PACKAGES,EXPECTATION): builds pinned packages into build/tools.
 define tool
@@ -20,11 +31,127 @@ define tool
 	@touch $@
 endef
 
-##@ Generate
+##@ Run
+
+.PHONY: up
+up: runtimes build image ## Start a cluster of one node here, run the GPU example, stay up until Ctrl-C (Linux, root)
+	@bin/trireme up --apply $(EXAMPLE) $(UP_FLAGS)
+
+.PHONY: sim
+sim: build ## The same cluster with SIMULATE=4 simulated nodes of 8 GPUs: no root, any system
+	@bin/trireme up --simulate $(SIMULATE) --apply $(EXAMPLE) $(UP_FLAGS)
+
+.PHONY: down
+down: build ## Stop the cluster and remove what it left on this machine; DOWN_FLAGS=--purge forgets its state too
+	@bin/trireme down $(DOWN_FLAGS)
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/trireme, one static binary (go build decides what is stale)
+	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/trireme ./cmd/trireme
+
+.PHONY: runtimes
+runtimes: ## Build containerd, its shim and runc into build/runtime/bin, what is missing only
+	@tools/runtimes.sh
+
+.PHONY: image
+image: ## Build the images of the examples and tests into build/images
+	@go run $(IMAGE_BUILDER) -out build/images
+
+.PHONY: grpcurl
+grpcurl: $(TOOLS)/grpcurl ## Build grpcurl into build/tools
 
 .PHONY: gen
 gen: $(TOOLS)/buf $(TOOLS)/protoc-gen-go ## Regenerate proto/gen from proto/
 	@buf generate
+
+.PHONY: tidy
+tidy: ## Take the workspace's versions into every go.mod and tidy it
+	@go work sync
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
+
+.PHONY: clean
+clean: ## Remove bin and build: binaries, tools, runtimes, images, reports
+	@rm -rf bin build
+
+##@ Test
+
+# Where tests find what they must not build themselves.
+export TRIREME_RUNTIME_DIR ?= $(RUNTIMES)
+export TRIREME_IMAGE_DIR   ?= $(CURDIR)/build/images
+export TRIREME_BINARY      ?= $(CURDIR)/bin/trireme
+
+RACE     ?=
+TESTFLAGS = $(if $(RACE),-race) $(GOTESTFLAGS)
+REPORT   := $(TOOLS)/testreport
+# Packages side by side, except those of test/: each of these starts a cluster and wants the machine for itself.
+UNITS     = $(shell go list -f '{{.ImportPath}}' work | grep -v '^trireme.dev/test\(/\|$$\)')
+CLUSTERS  = trireme.dev/test/...
+
+.PHONY: test-quick
+test-quick: $(REPORT) ## Unit tests of all modules: no root, any system, minutes
+	@set -o pipefail; go test -json -short $(TESTFLAGS) work | $(REPORT)
+
+.PHONY: test-race
+test-race: $(REPORT) ## The same under the race detector (needs a C compiler)
+	@tools/need.sh cc
+	@set -o pipefail; go test -json -short -race $(GOTESTFLAGS) work | $(REPORT)
+
+.PHONY: test
+test: need-test runtimes build image $(REPORT) $(TOOLS)/grpcurl ## Every test, on real etcd and real containerd (Linux, root); RACE=1 with the race detector
+	@set -o pipefail; mkdir -p build/test; { \
+	  GOWORK=off go -C tools/testreport test -json . && \
+	  { go test -json -count=1 $(TESTFLAGS) $(UNITS); a=$$?; \
+	    go test -json -count=1 -p 1 -timeout 20m $(TESTFLAGS) $(CLUSTERS) && exit $$a; } \
+	} | $(REPORT) -summary build/test/summary
+
+.PHONY: need-test
+need-test:
+	@tools/need.sh linux root go cc busybox
+
+.PHONY: bench
+bench: need-test runtimes build image ## Measure a real cluster; prints ratios, appends to build/bench/*.jsonl (Linux, root)
+	@mkdir -p build/bench
+	@go run ./test/bench -out build/bench
+
+$(REPORT): $(wildcard tools/testreport/*.go)
+	@mkdir -p $(TOOLS)
+	@GOWORK=off go -C tools/testreport build -o $@ .
+
+##@ Check
+
+.PHONY: ci
+ci: ## All of the checks below and every test; ends with what each took
+	@tools/ci.sh gen-check tidy-check lint vet-standalone cross "test RACE=1"
+
+.PHONY: gen-check
+gen-check: $(TOOLS)/buf $(TOOLS)/protoc-gen-go ## proto/gen is what proto/ generates
+	@rm -rf build/gen && buf generate --output build/gen
+	@diff -r build/gen/proto/gen proto/gen >build/gen/diff || \
+	  { head -40 build/gen/diff; echo "proto/gen is not what proto/ generates: run make gen and commit" >&2; exit 1; }
+
+.PHONY: tidy-check
+tidy-check: ## Every go.mod is tidy
+	@bad=; for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy -diff) || bad="$$bad $$m"; done; \
+	  [ -z "$$bad" ] || { echo "not tidy:$$bad: run make tidy and commit" >&2; exit 1; }
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## Linters over Go and proto; breaking changes of the proto since the last tag
+	@buf lint
+	@tag=$$(git describe --tags --abbrev=0 2>/dev/null) || { echo "no tag yet: nothing for buf breaking to compare with"; exit 0; }; \
+	  buf breaking --against ".git#tag=$$tag"
+	@golangci-lint run $(addsuffix /...,$(addprefix ./,$(MODULES)))
+
+.PHONY: vet-standalone
+vet-standalone: ## Every module builds outside the workspace, with the versions the workspace has
+	@tools/standalone.sh $(MODULES)
+
+.PHONY: cross
+cross: ## Everything compiles for linux/arm64 and darwin/arm64
+	@for os in linux darwin; do \
+	  echo "$$os/arm64"; CGO_ENABLED=0 GOOS=$$os GOARCH=arm64 go build -o /dev/null ./cmd/trireme && \
+	  CGO_ENABLED=0 GOOS=$$os GOARCH=arm64 go build work || exit 1; done
 
 $(TOOLS)/buf: tools/buf/go.mod
 	$(call tool,buf,github.com/bufbuild/buf/cmd/buf,about 2.5 minutes on two cores)
@@ -32,6 +159,12 @@ $(TOOLS)/buf: tools/buf/go.mod
 # One build writes both plugins.
 $(TOOLS)/protoc-gen-go: tools/protoc/go.mod
 	$(call tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc,half a minute)
+
+$(TOOLS)/grpcurl: tools/grpcurl/go.mod
+	$(call tool,grpcurl,github.com/fullstorydev/grpcurl/cmd/grpcurl,about a minute)
+
+$(TOOLS)/golangci-lint: tools/golangci-lint/go.mod
+	$(call tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,about 4 minutes on two cores)
 
 .PHONY: help
 help: ## This list

@@ -1,0 +1,3 @@
+module trireme.dev/tools/testreport
+
+go 1.26
