@@ -61,20 +61,45 @@ func guard(ctx context.Context, t Task) (err error) {
 	return nil
 }
 
+// ExitError is an error with an exit code of its own, for a process that passes on another one's.
+type ExitError struct {
+	Code int
+	// Err is printed; nil prints nothing.
+	Err error
+}
+
+// Error gives the error that is printed.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns the error that is printed.
+func (e *ExitError) Unwrap() error { return e.Err }
+
 // Main runs a process: run's context ends at the first SIGINT or SIGTERM, the second one exits at once with
-// 128 + the signal's number. Main does not return: the exit code is 0 when run returns nil, 1 with the
-// error on stderr otherwise.
+// 128 + the signal's number. Main does not return: the exit code is 0 when run returns nil, otherwise that
+// of an ExitError in the error's chain, otherwise 1, and the error goes to stderr.
 func Main(run func(ctx context.Context) error) {
 	ctx, stop := Signals(context.Background())
 	err := Run(ctx, Task{Name: "main", Run: func(ctx context.Context) error {
 		return run(ctx)
 	}})
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", unwrapMain(err))
-		os.Exit(1)
+	var exit *ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit) && exit.Err == nil:
+		os.Exit(exit.Code)
 	}
-	os.Exit(0)
+	fmt.Fprintln(os.Stderr, "error:", unwrapMain(err))
+	if exit != nil {
+		os.Exit(exit.Code)
+	}
+	os.Exit(1)
 }
 
 // Signals returns a context that ends at the first SIGINT or SIGTERM. The second one ends the process. stop

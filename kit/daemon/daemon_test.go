@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -35,6 +36,10 @@ func child(ctx context.Context, mode string) error {
 		return errors.New("disk on fire")
 	case "panics":
 		panic("at the disco")
+	case "passes on":
+		return fmt.Errorf("exec: %w", &daemon.ExitError{Code: 7})
+	case "says and passes on":
+		return &daemon.ExitError{Code: 8, Err: errors.New("disk on fire")}
 	case "stops":
 		<-ctx.Done()
 		return ctx.Err()
@@ -98,6 +103,8 @@ func TestMainExitCode(t *testing.T) {
 		{mode: "ends", code: 0},
 		{mode: "fails", code: 1, stderr: "error: disk on fire\n"},
 		{mode: "panics", code: 1, stderr: "error: panic: at the disco"},
+		{mode: "passes on", code: 7},
+		{mode: "says and passes on", code: 8, stderr: "error: disk on fire\n"},
 		{mode: "stops", signals: 1, code: 0},
 		{mode: "hangs", signals: 2, code: 128 + int(syscall.SIGTERM)},
 	}
