@@ -9,9 +9,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-TOOLS    := $(CURDIR)/build/tools
-RUNTIMES := $(CURDIR)/build/runtime/bin
-export PATH := $(TOOLS):$(RUNTIMES):$(PATH)
+TOOLS    := build/tools
+RUNTIMES := build/runtime/bin
+export PATH := $(CURDIR)/$(TOOLS):$(CURDIR)/$(RUNTIMES):$(PATH)
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 # The folders of the workspace's modules, asked for only by the targets that walk them.
@@ -27,7 +27,7 @@ UP_FLAGS      ?=
 define tool
 	@echo "building $(@F) from tools/$(1) ($(3)) ..."
 	@mkdir -p $(TOOLS)
-	@GOWORK=off CGO_ENABLED=0 go -C tools/$(1) build -trimpath -ldflags=-s -o $(TOOLS)/ $(2)
+	@GOWORK=off CGO_ENABLED=0 go -C tools/$(1) build -trimpath -ldflags=-s -o $(CURDIR)/$(TOOLS)/ $(2)
 	@touch $@
 endef
 
@@ -78,7 +78,7 @@ clean: ## Remove bin and build: binaries, tools, runtimes, images, reports
 ##@ Test
 
 # Where tests find what they must not build themselves.
-export TRIREME_RUNTIME_DIR ?= $(RUNTIMES)
+export TRIREME_RUNTIME_DIR ?= $(CURDIR)/$(RUNTIMES)
 export TRIREME_IMAGE_DIR   ?= $(CURDIR)/build/images
 export TRIREME_BINARY      ?= $(CURDIR)/bin/trireme
 
@@ -117,7 +117,7 @@ bench: need-test runtimes build image ## Measure a real cluster; prints ratios, 
 
 $(REPORT): $(wildcard tools/testreport/*.go)
 	@mkdir -p $(TOOLS)
-	@GOWORK=off go -C tools/testreport build -o $@ .
+	@GOWORK=off go -C tools/testreport build -o $(CURDIR)/$@ .
 
 ##@ Check
 
