@@ -1,3 +1,23 @@
 module trireme.dev/services/nodeagent
 
-go 1.26.0
+go 1.26.6
+
+require (
+	github.com/distribution/reference v0.6.0
+	github.com/fsnotify/fsnotify v1.10.1
+	go.uber.org/goleak v1.3.0
+	trireme.dev/kit v0.0.0
+)
+
+require (
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace trireme.dev/proto => ../../proto
+
+replace trireme.dev/client => ../../client
+
+replace trireme.dev/kit => ../../kit
