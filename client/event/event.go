@@ -1,0 +1,257 @@
+// Package event records what happened to an object as Event objects, which is how people learn why something is or is
+// not as they asked.
+//
+// Recording never blocks its caller and never fails it: events wait in a bounded queue, and what does not fit is
+// dropped, counted and logged. The same event again raises the count of the one there is. It decides nothing, and
+// nothing may decide by what it wrote.
+package event
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"trireme.dev/client"
+	"trireme.dev/client/apierr"
+	"trireme.dev/client/kind"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+)
+
+// Types of events.
+const (
+	Normal  = "Normal"
+	Warning = "Warning"
+)
+
+const (
+	queueLength = 1000
+	// remembered is how many different events can be counted up; older ones begin anew.
+	remembered = 4096
+	// forgetAfter is how long the same event is counted up.
+	forgetAfter = 10 * time.Minute
+	// maxMessage in bytes, Kubernetes' bound.
+	maxMessage = 1024
+	tries      = 4
+	callLimit  = 10 * time.Second
+)
+
+// Recorder writes events of one component. Event may be called at once; nothing is written until Run.
+type Recorder struct {
+	// Host is the node that events are about, where the component runs on one. Set it before use.
+	Host string
+	// Logger; nil means slog.Default. Set it before use.
+	Logger *slog.Logger
+
+	component string
+	events    *client.Resource[*corev1.Event]
+	queue     chan *corev1.Event
+	dropped   atomic.Int64
+	known     map[sameness]*entry
+}
+
+// sameness is what must be equal for two events to be one that happened twice.
+type sameness struct {
+	apiVersion, kind, namespace, name, uid, fieldPath string
+	eventType, reason, message                        string
+}
+
+type entry struct {
+	stored *corev1.Event
+	seen   time.Time
+}
+
+// NewRecorder returns a recorder for a component: trireme-scheduler.
+func NewRecorder(conn grpc.ClientConnInterface, component string) *Recorder {
+	return &Recorder{
+		component: component,
+		events:    client.For[*corev1.Event](conn),
+		queue:     make(chan *corev1.Event, queueLength),
+		known:     map[sameness]*entry{},
+	}
+}
+
+// Event records that something happened to an object; eventType is Normal or Warning, reason one CamelCase word. It
+// does not block, and the object may be changed afterwards.
+func (r *Recorder) Event(object client.Object, eventType, reason, message string) {
+	k, err := kind.New(object.ProtoReflect().Type(), nil)
+	if err != nil {
+		r.logger().Error("event on what is no object", slog.Any("error", err))
+		return
+	}
+	meta := object.GetMetadata()
+	r.EventFor(&corev1.ObjectReference{
+		ApiVersion: proto.String(k.APIVersion()), Kind: proto.String(k.Name),
+		Namespace: proto.String(meta.GetNamespace()), Name: proto.String(meta.GetName()),
+		Uid: proto.String(meta.GetUid()), ResourceVersion: proto.String(meta.GetResourceVersion()),
+	}, eventType, reason, message)
+}
+
+// EventFor records that something happened to what the reference names: a container of a pod by its field path.
+func (r *Recorder) EventFor(about *corev1.ObjectReference, eventType, reason, message string) {
+	now := timestamppb.Now()
+	namespace := about.GetNamespace()
+	if namespace == "" {
+		namespace = "default" // Events have a namespace even where their object has none.
+	}
+	e := &corev1.Event{
+		Metadata: &metav1.ObjectMeta{
+			Namespace: namespace,
+			// The random part tells apart recorders that see the same object at the same instant.
+			Name: fmt.Sprintf("%s.%x%04x", trim(about.GetName(), 230), now.AsTime().UnixNano(), rand.N(1<<16)),
+		},
+		InvolvedObject: proto.CloneOf(about),
+		Type:           proto.String(eventType),
+		Reason:         proto.String(reason),
+		Message:        proto.String(trim(message, maxMessage)),
+		Source:         &corev1.EventSource{Component: proto.String(r.component)},
+		FirstTimestamp: now, LastTimestamp: now, Count: proto.Int32(1),
+		ReportingComponent: proto.String(r.component),
+	}
+	if r.Host != "" {
+		e.Source.Host = proto.String(r.Host)
+		e.ReportingInstance = proto.String(trim(r.Host, 128))
+	}
+	select {
+	case r.queue <- e:
+	default:
+		if r.dropped.Add(1) == 1 {
+			r.logger().Warn("events are being dropped: the queue is full", slog.Int("queue", queueLength))
+		}
+	}
+}
+
+// Dropped is how many events did not fit into the queue or could not be written.
+func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
+
+// Run writes events until ctx ends, then those that wait already, for a few seconds at most, and returns nil.
+func (r *Recorder) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return r.flush(ctx)
+		case e := <-r.queue:
+			r.write(ctx, e)
+		}
+	}
+}
+
+// flush writes the last words of a component that is stopping: they are often the ones that matter.
+func (r *Recorder) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		select {
+		case e := <-r.queue:
+			r.write(ctx, e)
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// write stores the event, or counts up the one there is. It retries only while the gateway cannot be reached.
+func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
+	id := samenessOf(e)
+	for try := range tries {
+		stored, err := r.store(ctx, id, e)
+		if err == nil {
+			r.remember(id, stored)
+			return
+		}
+		if !apierr.IsUnavailable(err) || try == tries-1 || !pause(ctx, time.Second<<try) {
+			r.dropped.Add(1)
+			r.logger().Warn("event lost", slog.String("reason", e.GetReason()),
+				slog.String("object", e.GetInvolvedObject().GetName()), slog.Any("error", err))
+			return
+		}
+	}
+}
+
+func (r *Recorder) store(ctx context.Context, id sameness, e *corev1.Event) (*corev1.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	if before, ok := r.known[id]; ok && time.Since(before.seen) < forgetAfter {
+		again := proto.CloneOf(before.stored)
+		again.Count = proto.Int32(again.GetCount() + 1)
+		again.LastTimestamp = e.GetLastTimestamp()
+		again.InvolvedObject = e.GetInvolvedObject()
+		stored, err := r.events.Update(ctx, again)
+		if !apierr.IsNotFound(err) && !apierr.IsConflict(err) {
+			return stored, err
+		}
+		// Gone, or changed by another: begin anew.
+	}
+	stored, err := r.events.Create(ctx, e)
+	if apierr.IsAlreadyExists(err) {
+		// An earlier try was stored though its answer was lost.
+		return r.events.Get(ctx, e.GetMetadata().GetNamespace(), e.GetMetadata().GetName())
+	}
+	return stored, err
+}
+
+func (r *Recorder) remember(id sameness, stored *corev1.Event) {
+	now := time.Now()
+	if r.known[id] == nil && len(r.known) >= remembered {
+		for k, e := range r.known {
+			if now.Sub(e.seen) >= forgetAfter {
+				delete(r.known, k)
+			}
+		}
+		for k := range r.known {
+			if len(r.known) < remembered {
+				break
+			}
+			delete(r.known, k) // Any one: losing one costs a second Event object, no more.
+		}
+	}
+	r.known[id] = &entry{stored: stored, seen: now}
+}
+
+func samenessOf(e *corev1.Event) sameness {
+	o := e.GetInvolvedObject()
+	return sameness{
+		apiVersion: o.GetApiVersion(), kind: o.GetKind(), namespace: o.GetNamespace(), name: o.GetName(),
+		uid: o.GetUid(), fieldPath: o.GetFieldPath(),
+		eventType: e.GetType(), reason: e.GetReason(), message: e.GetMessage(),
+	}
+}
+
+func (r *Recorder) logger() *slog.Logger {
+	if r.Logger != nil {
+		return r.Logger
+	}
+	return slog.Default()
+}
+
+// trim cuts s to at most limit bytes without splitting a character.
+func trim(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
+
+// pause reports whether ctx is still alive after the time.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

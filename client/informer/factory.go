@@ -1,0 +1,108 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"trireme.dev/client"
+)
+
+// Factory owns the informers of a program: whoever asks for the same kind with the same Config shares one.
+type Factory struct {
+	conn   grpc.ClientConnInterface
+	logger *slog.Logger
+
+	mu        sync.Mutex
+	informers map[identity]shared
+	// start runs an informer; nil until the factory runs.
+	start func(shared)
+}
+
+type identity struct {
+	message protoreflect.FullName
+	config  Config
+}
+
+// shared is an Informer of any kind.
+type shared interface {
+	mirror(ctx context.Context, f *Factory)
+	waitForSync(ctx context.Context) error
+}
+
+// NewFactory returns a factory without informers. A nil logger means slog.Default.
+func NewFactory(conn grpc.ClientConnInterface, logger *slog.Logger) *Factory {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	return &Factory{conn: conn, logger: logger, informers: map[identity]shared{}}
+}
+
+// Of returns the factory's informer of T's kind. It may be called before or while the factory runs.
+func Of[T client.Object](f *Factory, config Config) *Informer[T] {
+	var zero T
+	id := identity{zero.ProtoReflect().Descriptor().FullName(), config}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if existing, ok := f.informers[id].(*Informer[T]); ok {
+		return existing
+	}
+	i := newInformer[T](config)
+	f.informers[id] = i
+	if f.start != nil {
+		f.start(i)
+	}
+	return i
+}
+
+func (i *Informer[T]) mirror(ctx context.Context, f *Factory) {
+	resource := client.For[T](f.conn)
+	r := &reflector[T]{
+		resource: resource, informer: i,
+		logger: f.logger.With(slog.String("kind", resource.Kind().Name)),
+	}
+	i.run(ctx, r.run)
+}
+
+// Run keeps all informers up to date until ctx ends, waits for their goroutines and returns nil. A gateway that cannot
+// be reached is waited for. A factory runs once.
+func (f *Factory) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	f.mu.Lock()
+	if f.start != nil {
+		f.mu.Unlock()
+		return errors.New("informer factory is running already")
+	}
+	f.start = func(i shared) { running.Go(func() { i.mirror(ctx, f) }) }
+	for _, i := range f.informers {
+		f.start(i)
+	}
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	f.start = func(shared) {}
+	f.mu.Unlock()
+	running.Wait()
+	return nil
+}
+
+// WaitForSync waits until every informer asked for so far is complete and every handler added so far has heard of the
+// initial objects. Run must be running or about to.
+func (f *Factory) WaitForSync(ctx context.Context) error {
+	f.mu.Lock()
+	informers := make([]shared, 0, len(f.informers))
+	for _, i := range f.informers {
+		informers = append(informers, i)
+	}
+	f.mu.Unlock()
+	for _, i := range informers {
+		if err := i.waitForSync(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
