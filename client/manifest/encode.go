@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"trireme.dev/client"
 	"trireme.dev/client/kind"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
@@ -52,7 +53,7 @@ func EncodeJSON(k *kind.Kind, object proto.Message) ([]byte, error) {
 }
 
 // EncodeListYAML prints objects, which may be of several kinds, as one List. It fails on a message that is no kind.
-func EncodeListYAML(objects []Object, metadata *metav1.ListMeta) ([]byte, error) {
+func EncodeListYAML(objects []client.Object, metadata *metav1.ListMeta) ([]byte, error) {
 	w := &yamlWriter{}
 	if err := encodeList(w, objects, metadata); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func EncodeListYAML(objects []Object, metadata *metav1.ListMeta) ([]byte, error)
 }
 
 // EncodeListJSON prints a List as EncodeListYAML does, as indented JSON with a line break at the end.
-func EncodeListJSON(objects []Object, metadata *metav1.ListMeta) ([]byte, error) {
+func EncodeListJSON(objects []client.Object, metadata *metav1.ListMeta) ([]byte, error) {
 	w := &jsonWriter{indent: "    "}
 	if err := encodeList(w, objects, metadata); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func encodeObject(w sink, apiVersion, name string, object proto.Message) error {
 	return e.err
 }
 
-func encodeList(w sink, objects []Object, metadata *metav1.ListMeta) error {
+func encodeList(w sink, objects []client.Object, metadata *metav1.ListMeta) error {
 	w.beginObject()
 	w.key("apiVersion")
 	w.text("v1")
@@ -219,16 +220,29 @@ func (e *encoder) message(p *path, f *field, m protoreflect.Message) {
 	case timestampName:
 		e.timestamp(p, f, m)
 	default:
-		switch known := m.Interface().(type) {
-		case *structpb.Value:
-			e.raw(p, known)
-		case *structpb.Struct:
-			e.rawObject(p, known)
-		case *structpb.ListValue:
-			e.rawList(p, known)
-		default:
-			e.fail(p, "%s is not compiled into this program as free-form JSON", m.Descriptor().FullName())
+		e.freeForm(p, m)
+	}
+}
+
+// freeForm prints a message that holds any JSON.
+func (e *encoder) freeForm(p *path, m protoreflect.Message) {
+	switch known := m.Interface().(type) {
+	case *structpb.Value:
+		e.raw(p, known)
+	case *structpb.Struct:
+		e.rawObject(p, known)
+	case *structpb.ListValue:
+		e.rawList(p, known)
+	default:
+		// A kind known only at run time holds the same message without its Go type.
+		generated := map[protoreflect.FullName]proto.Message{
+			valueName: &structpb.Value{}, structName: &structpb.Struct{}, listValueName: &structpb.ListValue{},
+		}[m.Descriptor().FullName()]
+		if err := copyMessage(known, generated); err != nil {
+			e.fail(p, "%v", err)
+			return
 		}
+		e.freeForm(p, generated.ProtoReflect())
 	}
 }
 

@@ -19,19 +19,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"trireme.dev/client"
 	"trireme.dev/client/kind"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
-// Object is what manifests describe: a message of a kind. It is the same set of methods as client.Object.
-type Object interface {
-	proto.Message
-	GetMetadata() *metav1.ObjectMeta
-}
-
 // Document is one object of a manifest.
 type Document struct {
-	Object Object
+	Object client.Object
 	Kind   *kind.Kind
 	// APIVersion as the manifest has it.
 	APIVersion string
@@ -66,7 +61,7 @@ func Decode(registry *kind.Registry, name string, r io.Reader) ([]Document, erro
 		}
 		d := decoder{file: name, document: i + 1}
 		documents = append(documents, d.top(registry, &nodes[i])...)
-		problems = append(problems, d.errors...)
+		problems = append(problems, d.sorted()...)
 	}
 	if failure != nil {
 		failure.File, failure.Document = name, len(nodes)+1
@@ -155,13 +150,8 @@ func (d *decoder) typeField(p *path, n *node, name, otherwise string) (string, b
 }
 
 func (d *decoder) one(p *path, k *kind.Kind, apiVersion string, n *node) []Document {
-	message := k.Message.New()
-	d.message(p, n, message, "apiVersion", "kind")
-	object, ok := message.Interface().(Object)
-	if !ok {
-		d.fail(p.field("kind"), n.line, "%s cannot be read from manifests by this program", k.Name)
-		return nil
-	}
+	object := client.New(k)
+	d.message(p, n, object.ProtoReflect(), "apiVersion", "kind")
 	return []Document{{
 		Object: object, Kind: k, APIVersion: apiVersion,
 		Source: fmt.Sprintf("%s:%d", d.file, n.line), Warnings: Unenforced(object),

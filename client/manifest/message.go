@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -19,6 +20,12 @@ func (d *decoder) fail(p *path, line int, format string, args ...any) {
 	d.errors = append(d.errors, &Error{
 		File: d.file, Document: d.document, Line: line, Path: p.String(), Message: fmt.Sprintf(format, args...),
 	})
+}
+
+// sorted returns the errors in the order of the text.
+func (d *decoder) sorted() Errors {
+	slices.SortStableFunc(d.errors, func(a, b *Error) int { return a.Line - b.Line })
+	return d.errors
 }
 
 // expected reports a value of the wrong type, with the way out where there is one.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -236,8 +237,30 @@ func (d *decoder) raw(p *path, n *node, into protoreflect.Message) {
 	case *structpb.ListValue:
 		known.Values = value.GetListValue().GetValues()
 	default:
-		d.fail(p, n.line, "%s is not compiled into this program as free-form JSON", into.Descriptor().FullName())
+		// A kind known only at run time holds the same message without its Go type.
+		var from proto.Message = value
+		switch into.Descriptor().FullName() {
+		case structName:
+			from = value.GetStructValue()
+		case listValueName:
+			from = value.GetListValue()
+		}
+		if err := copyMessage(from, known); err != nil {
+			d.fail(p, n.line, "%v", err)
+		}
 	}
+}
+
+// copyMessage fills a message from one of the same shape and another Go type.
+func copyMessage(from, to proto.Message) error {
+	encoded, err := proto.Marshal(from)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", from.ProtoReflect().Descriptor().FullName(), err)
+	}
+	if err := proto.Unmarshal(encoded, to); err != nil {
+		return fmt.Errorf("decode %s: %w", from.ProtoReflect().Descriptor().FullName(), err)
+	}
+	return nil
 }
 
 // rawValue returns nil after it has reported what is wrong.
