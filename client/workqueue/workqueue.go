@@ -1,10 +1,10 @@
 // Package workqueue is the queue between informers and reconcilers: it holds keys, not objects, and a key that is
 // added ten times before a worker gets to it is worked on once.
 //
-//	          Add                    Get                   Done
-//	  idle ─────────▶ waiting (dirty) ────▶ processing ─────────▶ idle
-//	                      ▲                     │ Add: dirty too
-//	                      └──────── Done ───────┘
+//	        Add                    Get                   Done
+//	idle ─────────▶ waiting (dirty) ────▶ processing ─────────▶ idle
+//	                    ▲                     │ Add: dirty too
+//	                    └──────── Done ───────┘
 //
 // A key being processed is never handed to a second worker. It never runs anything and starts no goroutine.
 package workqueue
