@@ -538,12 +538,13 @@ const file_trireme_apps_v1_deployment_proto_rawDesc = "" +
 	"CONTAINERS\x18\x01B\n" +
 	"\n" +
 	"\x06IMAGES\x18\x01B\f\n" +
-	"\bSELECTOR\x18\x01j\x03all\"\xe5\x04\n" +
+	"\bSELECTOR\x18\x01j\x03all\"\xe7\x04\n" +
 	"\x0eDeploymentSpec\x12*\n" +
 	"\breplicas\x18\x01 \x01(\x05B\t\xaa\xbb\x18\x05\x12\x0110\x00H\x00R\breplicas\x88\x01\x01\x12D\n" +
 	"\bselector\x18\x02 \x01(\v2\x1e.trireme.meta.v1.LabelSelectorB\b\xaa\xbb\x18\x04\b\x01\x18\x01R\bselector\x12D\n" +
-	"\btemplate\x18\x03 \x01(\v2 .trireme.core.v1.PodTemplateSpecB\x06\xaa\xbb\x18\x02\b\x01R\btemplate\x12I\n" +
-	"\bstrategy\x18\x04 \x01(\v2#.trireme.apps.v1.DeploymentStrategyB\b\xaa\xbb\x18\x04\x12\x02{}R\bstrategy\x127\n" +
+	"\btemplate\x18\x03 \x01(\v2 .trireme.core.v1.PodTemplateSpecB\x06\xaa\xbb\x18\x02\b\x01R\btemplate\x12K\n" +
+	"\bstrategy\x18\x04 \x01(\v2#.trireme.apps.v1.DeploymentStrategyB\n" +
+	"\xaa\xbb\x18\x06\x12\x02{}x\x01R\bstrategy\x127\n" +
 	"\x11min_ready_seconds\x18\x05 \x01(\x05B\x06\xaa\xbb\x18\x020\x00H\x01R\x0fminReadySeconds\x88\x01\x01\x12E\n" +
 	"\x16revision_history_limit\x18\x06 \x01(\x05B\n" +
 	"\xaa\xbb\x18\x06\x12\x02100\x00H\x02R\x14revisionHistoryLimit\x88\x01\x01\x12\x1b\n" +

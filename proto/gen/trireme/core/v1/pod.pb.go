@@ -1010,10 +1010,9 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bRESTARTSB\x15\n" +
 	"\x02IP\x12\r.status.podIP\x18\x01B\x18\n" +
 	"\x04NODE\x12\x0e.spec.nodeName\x18\x01B\b\n" +
-	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03all\"\xfc\x1c\n" +
-	"\aPodSpec\x12=\n" +
-	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\n" +
-	"\xaa\xbb\x18\x06b\x04nameR\avolumes\x12O\n" +
+	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03all\"\xfe\x1c\n" +
+	"\aPodSpec\x12?\n" +
+	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\f\xaa\xbb\x18\bb\x04namex\x01R\avolumes\x12O\n" +
 	"\x0finit_containers\x18\x02 \x03(\v2\x1a.trireme.core.v1.ContainerB\n" +
 	"\xaa\xbb\x18\x06b\x04nameR\x0einitContainers\x12J\n" +
 	"\n" +

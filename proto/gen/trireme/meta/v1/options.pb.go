@@ -551,8 +551,11 @@ type FieldOptions struct {
 	Internal bool `protobuf:"varint,13,opt,name=internal,proto3" json:"internal,omitempty"`
 	// printed_when_empty fields are printed even when zero, where Kubernetes' types always print them.
 	PrintedWhenEmpty bool `protobuf:"varint,14,opt,name=printed_when_empty,json=printedWhenEmpty,proto3" json:"printed_when_empty,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// retain_keys fields are messages, or lists of them, whose own fields exclude each other: when apply merges, nothing
+	// stays beside what the manifest sets.
+	RetainKeys    bool `protobuf:"varint,15,opt,name=retain_keys,json=retainKeys,proto3" json:"retain_keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FieldOptions) Reset() {
@@ -683,6 +686,13 @@ func (x *FieldOptions) GetPrintedWhenEmpty() bool {
 	return false
 }
 
+func (x *FieldOptions) GetRetainKeys() bool {
+	if x != nil {
+		return x.RetainKeys
+	}
+	return false
+}
+
 var file_trireme_meta_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
@@ -746,7 +756,7 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tjson_path\x18\x02 \x01(\tR\bjsonPath\x12\x12\n" +
 	"\x04wide\x18\x03 \x01(\bR\x04wide\x12/\n" +
-	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\xbc\x04\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\xdd\x04\n" +
 	"\fFieldOptions\x12\x1a\n" +
 	"\brequired\x18\x01 \x01(\bR\brequired\x12#\n" +
 	"\rdefault_value\x18\x02 \x01(\tR\fdefaultValue\x12\x1c\n" +
@@ -765,7 +775,9 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\x0eallowed_values\x18\v \x03(\tR\rallowedValues\x12\"\n" +
 	"\rlist_map_keys\x18\f \x03(\tR\vlistMapKeys\x12\x1a\n" +
 	"\binternal\x18\r \x01(\bR\binternal\x12,\n" +
-	"\x12printed_when_empty\x18\x0e \x01(\bR\x10printedWhenEmptyB\n" +
+	"\x12printed_when_empty\x18\x0e \x01(\bR\x10printedWhenEmpty\x12\x1f\n" +
+	"\vretain_keys\x18\x0f \x01(\bR\n" +
+	"retainKeysB\n" +
 	"\n" +
 	"\b_minimumB\n" +
 	"\n" +
