@@ -141,6 +141,8 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/buf ## Linters over Go and proto; breaking
 	@buf lint
 	@tag=$$(git describe --tags --abbrev=0 2>/dev/null) || { echo "no tag yet: nothing for buf breaking to compare with"; exit 0; }; \
 	  buf breaking --against ".git#tag=$$tag"
+	@files=$$(grep -rlF 'time.Sleep(' --include='*_test.go' client cmd examples kit services | xargs -r grep -LF testing/synctest) || true; \
+	  [ -z "$$files" ] || { echo "time.Sleep in a test without testing/synctest:" $$files >&2; exit 1; }
 	@golangci-lint run $(addsuffix /...,$(addprefix ./,$(MODULES)))
 
 .PHONY: vet-standalone
