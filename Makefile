@@ -19,6 +19,7 @@ MODULES = $(shell go list -m -f '{{.Dir}}' | sed 's|^$(CURDIR)/||')
 
 # What `make up` runs, and the program that writes the images of the examples and tests to build/images/.
 EXAMPLE       ?= examples/gpu-gang.yaml
+EXAMPLE_IMAGE ?= build/images/gpu-worker.tar
 IMAGE_BUILDER ?= ./test/images/cmd/images
 SIMULATE      ?= 4
 UP_FLAGS      ?=
@@ -35,11 +36,11 @@ endef
 
 .PHONY: up
 up: runtimes build image ## Start a cluster of one node here, run the GPU example, stay up until Ctrl-C (Linux, root)
-	@bin/trireme up --apply $(EXAMPLE) $(UP_FLAGS)
+	@bin/trireme up --load-image $(EXAMPLE_IMAGE) --apply $(EXAMPLE) $(UP_FLAGS)
 
 .PHONY: sim
 sim: build ## The same cluster with SIMULATE=4 simulated nodes of 8 GPUs: no root, any system
-	@bin/trireme up --simulate $(SIMULATE) --apply $(EXAMPLE) $(UP_FLAGS)
+	@bin/trireme up --simulate $(SIMULATE) --gpus 8 --apply $(EXAMPLE) $(UP_FLAGS)
 
 .PHONY: down
 down: build ## Stop the cluster and remove what it left on this machine; DOWN_FLAGS=--purge forgets its state too
@@ -83,15 +84,16 @@ export TRIREME_IMAGE_DIR   ?= $(CURDIR)/build/images
 export TRIREME_BINARY      ?= $(CURDIR)/bin/trireme
 
 RACE     ?=
-TESTFLAGS = $(if $(RACE),-race) $(GOTESTFLAGS)
+# Tests of whole clusters have the build tag e2e. Other tests that need root or a runtime skip when testing.Short().
+TESTFLAGS = -tags e2e $(if $(RACE),-race) $(GOTESTFLAGS)
 REPORT   := $(TOOLS)/testreport
 # Packages side by side, except those of test/: each of these starts a cluster and wants the machine for itself.
-UNITS     = $(shell go list -f '{{.ImportPath}}' work | grep -v '^trireme.dev/test\(/\|$$\)')
+UNITS     = $(shell go list -tags e2e -f '{{.ImportPath}}' work | grep -v '^trireme.dev/test\(/\|$$\)')
 CLUSTERS  = trireme.dev/test/...
 
 .PHONY: test-quick
 test-quick: $(REPORT) ## Unit tests of all modules: no root, any system, minutes
-	@set -o pipefail; go test -json -short $(TESTFLAGS) work | $(REPORT)
+	@set -o pipefail; go test -json -short $(GOTESTFLAGS) work | $(REPORT)
 
 .PHONY: test-race
 test-race: $(REPORT) ## The same under the race detector (needs a C compiler)
