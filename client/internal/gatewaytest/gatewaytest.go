@@ -118,6 +118,13 @@ func (g *Gateway) Down() {
 	}
 }
 
+// Serve adds a kind that came at run time.
+func (g *Gateway) Serve(t testing.TB, k *kind.Kind) {
+	if err := g.kinds.Add(k); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Put creates or updates objects in one transaction, and returns its revision.
 func (g *Gateway) Put(objects ...client.Object) int64 {
 	g.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
@@ -16,15 +17,15 @@ import (
 
 func messages(k *kind.Kind, verb string) (request, response protoreflect.Message) {
 	m := k.Service.Methods().ByName(protoreflect.Name(verb))
-	in, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
-	if err != nil {
-		panic(err)
+	return newMessage(m.Input()), newMessage(m.Output())
+}
+
+// newMessage returns a message of kinds that came at run time too.
+func newMessage(d protoreflect.MessageDescriptor) protoreflect.Message {
+	if mt, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName()); err == nil {
+		return mt.New()
 	}
-	out, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
-	if err != nil {
-		panic(err)
-	}
-	return in.New(), out.New()
+	return dynamicpb.NewMessage(d)
 }
 
 func (g *Gateway) unary(k *kind.Kind, verb string, stream grpc.ServerStream) error {
@@ -69,8 +70,8 @@ func (g *Gateway) answer(k *kind.Kind, verb string, request protoreflect.Message
 		g.wake()
 		return &metav1.DeleteCollectionResponse{Deleted: deleted}, nil
 	}
-	object, _ := request.Get(request.Descriptor().Fields().ByNumber(1)).Message().Interface().(client.Object)
-	return g.write(k, verb, object)
+	object := request.Get(request.Descriptor().Fields().ByNumber(1)).Message()
+	return g.write(k, verb, client.AsObject(object))
 }
 
 func (g *Gateway) found(k *kind.Kind, key objectKey) (client.Object, error) {

@@ -1,0 +1,106 @@
+package kind_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"trireme.dev/client/kind"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+)
+
+func TestBuiltin(t *testing.T) {
+	r := kind.Builtin()
+	var names []string
+	for _, k := range r.All() {
+		names = append(names, k.String())
+	}
+	want := "Deployment.apps ReplicaSet.apps Lease.coordination ConfigMap.core Event.core Namespace.core Node.core Pod.core " +
+		"Secret.core Service.core ServiceAccount.core PodGroup.scheduling PriorityClass.scheduling"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("kinds %s\nwant  %s", got, want)
+	}
+	pod, ok := r.ByMessage("trireme.core.v1.Pod")
+	if !ok || pod.Plural != "pods" || !pod.Namespaced || !pod.HasSpec || !pod.HasStatus || pod.APIVersion() != "v1" ||
+		pod.Service == nil || pod.Key("default", "web") != "default/web" {
+		t.Errorf("pod %+v", pod)
+	}
+	if node, ok := r.ByService("trireme.core.v1.NodeService"); !ok || node.Namespaced || node.Key("", "n1") != "n1" {
+		t.Errorf("node %+v", node)
+	}
+	if _, ok := r.ByManifest("apps/v1", "Deployment"); !ok {
+		t.Error("no apps/v1 Deployment")
+	}
+	if _, ok := r.ByManifest("v1", "Deployment"); ok {
+		t.Error("a v1 Deployment")
+	}
+}
+
+func TestResolve(t *testing.T) {
+	r := kind.Builtin()
+	for name, want := range map[string]string{
+		"po": "Pod", "pods": "Pod", "Pod": "Pod", "PODS": "Pod", "pod.core": "Pod", "pods.v1.core": "Pod",
+		"deploy": "Deployment", "deploy.apps": "Deployment", "deployments.v1.apps": "Deployment",
+		"pc.scheduling.k8s.io": "PriorityClass", "services": "Service", "svc": "Service", "lease.coordination.k8s.io": "Lease",
+	} {
+		if k, err := r.Resolve(name); err != nil || k.Name != want {
+			t.Errorf("Resolve(%q) = %v, %v; want %s", name, k, err, want)
+		}
+	}
+	for _, name := range []string{"", "pods.apps", "poodles"} {
+		if k, err := r.Resolve(name); err == nil {
+			t.Errorf("Resolve(%q) = %v", name, k)
+		}
+	}
+}
+
+func TestEveryServiceHasTheCommonShape(t *testing.T) {
+	// The numbers that generic code relies on.
+	shape := func(d protoreflect.MessageDescriptor, fields ...string) {
+		t.Helper()
+		for i, name := range fields {
+			if f := d.Fields().ByNumber(protoreflect.FieldNumber(i + 1)); f == nil || string(f.Name()) != name {
+				t.Errorf("%s: field %d is not %s", d.FullName(), i+1, name)
+			}
+		}
+	}
+	for _, k := range kind.Builtin().All() {
+		if k.Service == nil {
+			t.Errorf("%s has no service", k)
+			continue
+		}
+		for _, verb := range []string{"Create", "Get", "List", "Watch", "Update", "Patch", "Delete", "DeleteCollection", "UpdateStatus"} {
+			m := k.Service.Methods().ByName(protoreflect.Name(verb))
+			if m == nil {
+				if verb != "UpdateStatus" || k.HasStatus {
+					t.Errorf("%s has no verb %s", k, verb)
+				}
+				continue
+			}
+			switch verb {
+			case "Create", "Update", "UpdateStatus":
+				shape(m.Input(), "object", "options")
+			case "List":
+				shape(m.Output(), "metadata", "items")
+			case "Watch":
+				shape(m.Output(), "events", "revision", "more", "initial_events_end")
+				shape(m.Output().Fields().ByNumber(1).Message(), "type", "object")
+			}
+		}
+	}
+}
+
+func TestBadKindsAreRefused(t *testing.T) {
+	if _, err := kind.New((&metav1.Condition{}).ProtoReflect().Type(), nil); err == nil {
+		t.Error("a message that declares no kind is accepted")
+	}
+	pod := kind.Of((&corev1.Pod{}).ProtoReflect().Type())
+	if _, err := kind.New(pod.Message, kind.Of((&corev1.Node{}).ProtoReflect().Type()).Service); err == nil {
+		t.Error("another kind's service is accepted")
+	}
+	if _, err := kind.NewRegistry(pod, pod); err == nil {
+		t.Error("a kind is registered twice")
+	}
+}
