@@ -1,0 +1,50 @@
+// Package service makes each service a subcommand: `trireme apiserver` and so on. `up` starts them so, and they are the
+// same as the small binaries under services/*/cmd. It only wires; what a service does and which flags it has is its own.
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/deviced"
+)
+
+// runner is what every service's New returns.
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+// Commands returns one command per service.
+func Commands() []*cobra.Command {
+	var (
+		devicedConfig deviced.Config
+	)
+	return []*cobra.Command{
+		command("deviced", "Offer this machine's devices to its node agent", devicedConfig.AddFlags,
+			func(l *slog.Logger) (runner, error) { return deviced.New(devicedConfig, l) }),
+	}
+}
+
+func command(name, short string, addFlags func(*pflag.FlagSet), build func(*slog.Logger) (runner, error)) *cobra.Command {
+	var logs telemetry.Config
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			service, err := build(telemetry.NewLogger(logs, name))
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return service.Run(cmd.Context())
+		},
+	}
+	addFlags(cmd.Flags())
+	logs.AddFlags(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,107 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"google.golang.org/grpc"
+
+	"trireme.dev/client"
+	"trireme.dev/client/apierr"
+	"trireme.dev/client/kind"
+	"trireme.dev/client/manifest"
+	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
+)
+
+const defaultNamespace = "default"
+
+// readManifests reads the files of --apply whole, before anything is started: what is wrong in them should not
+// wait for a cluster.
+func readManifests(files []string) ([]manifest.Document, error) {
+	var (
+		docs []manifest.Document
+		errs []error
+	)
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		found, err := manifest.Decode(kind.Builtin(), name, f)
+		errs = append(errs, err, f.Close())
+		docs = append(docs, found...)
+	}
+	for _, d := range docs {
+		if meta := d.Object.GetMetadata(); d.Kind.Namespaced && meta.GetNamespace() == "" {
+			meta.Namespace = defaultNamespace
+		}
+	}
+	return docs, errors.Join(errs...)
+}
+
+// createAll creates what is not there yet. An object that exists stays as it is: a second up finds the cluster as
+// it was left.
+func createAll(ctx context.Context, conn grpc.ClientConnInterface, docs []manifest.Document, say func(format string, args ...any)) error {
+	created := 0
+	var errs []error
+	for _, d := range docs {
+		for _, w := range d.Warnings {
+			say("warning: %s: %s", d.Source, w)
+		}
+		resource := client.Dynamic(conn, d.Kind).OnWarning(func(w string) { say("warning: %s: %s", d.Source, w) })
+		_, err := resource.Create(ctx, d.Object)
+		switch {
+		case err == nil:
+			created++
+		case apierr.IsAlreadyExists(err):
+		default:
+			errs = append(errs, fmt.Errorf("%s: %w", d.Source, err))
+		}
+	}
+	if len(docs) > 0 && len(errs) == 0 {
+		say("%d of %d objects created%s", created, len(docs), map[bool]string{true: ", the others are there already"}[created < len(docs)])
+	}
+	return errors.Join(errs...)
+}
+
+// loadImage imports one archive into a node's store, through the gateway.
+func loadImage(ctx context.Context, conn grpc.ClientConnInterface, node, file string) ([]string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	stream, err := nodev1.NewNodeServiceClient(conn).LoadImage(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", file, apierr.FromStatus(err))
+	}
+	chunk := make([]byte, 1<<20)
+	for first := true; ; first = false {
+		n, err := f.Read(chunk)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if n == 0 && !first {
+			break
+		}
+		req := &nodev1.LoadImageRequest{Chunk: chunk[:n]}
+		if first {
+			req.NodeName = node
+		}
+		// EOF means that the answer has come already: CloseAndRecv has the reason.
+		if err := stream.Send(req); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("load %s: %w", file, apierr.FromStatus(err))
+		}
+	}
+	resp, err := stream.CloseAndRecv()
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", file, apierr.FromStatus(err))
+	}
+	return resp.GetImages(), nil
+}

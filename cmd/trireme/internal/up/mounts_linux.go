@@ -1,0 +1,77 @@
+package up
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// unmountBelow detaches every mount below dir, the innermost first, and makes sure that none is left.
+func unmountBelow(dir string) error {
+	for range 2 { // a mount may hide another one
+		found, err := mountsBelow(dir)
+		if err != nil {
+			return err
+		}
+		for _, m := range slices.Backward(found) {
+			if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+				return fmt.Errorf("unmount %s: %w", m, err)
+			}
+		}
+	}
+	left, err := mountsBelow(dir)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("still mounted: %s", strings.Join(left, ", "))
+	}
+	return err
+}
+
+// mountsBelow lists mount points below dir in the order in which they were mounted.
+func mountsBelow(dir string) ([]string, error) {
+	resolved, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		const mountPoint = 4
+		if len(fields) <= mountPoint {
+			continue
+		}
+		if m := unescape(fields[mountPoint]); strings.HasPrefix(m, resolved+"/") {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// unescape undoes the octal escapes of proc(5).
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,196 @@
+// Package up owns a cluster on one machine: `trireme up` starts the five services as child processes, keeps them
+// running, and shows what became of them; `trireme down` stops what is left. It never does a service's work: what it
+// knows of the cluster it reads from the gateway like every other client.
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"trireme.dev/client/manifest"
+	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
+)
+
+// upService is the name of this command itself among the pid files.
+const upService = "up"
+
+// Config is what a user sets about a cluster.
+type Config struct {
+	// StateDir holds everything that outlives the processes.
+	StateDir string
+	// Simulate is the number of simulated nodes; zero runs real containers on this machine.
+	Simulate int
+	// GPUs is how many simulated GPUs each node has; where real ones are found they are used instead.
+	GPUs int
+	// Apply are manifests to create, Images archives to load before.
+	Apply, Images []string
+	// Listen and NodeListen are the gateway's and the node agent's TCP addresses.
+	Listen, NodeListen string
+	// RuntimeBin is the folder of containerd, its shim and runc; Containerd the socket of one that runs already.
+	RuntimeBin, Containerd string
+	// Timeout bounds the wait for nodes and pods. The cluster stays up when it is over.
+	Timeout time.Duration
+}
+
+// cluster is one run of `trireme up`.
+type cluster struct {
+	cfg      Config
+	layout   layout
+	exe      string
+	docs     []manifest.Document
+	progress *progress
+	stdout   io.Writer
+
+	specs   []spec
+	nodes   []string
+	gpus    string // what the nodes have, in words
+	running map[string]*supervised
+}
+
+type supervised struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// run starts the cluster, calls ready once it is up as far as it will be, and stops it when ctx is done.
+func run(ctx context.Context, cfg Config, stdout io.Writer, ready func()) error {
+	c := &cluster{cfg: cfg, stdout: stdout, progress: &progress{w: stdout, start: time.Now()}, running: map[string]*supervised{}}
+	// A terminal that is closed ends the cluster in good order.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
+
+	release, err := c.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c.start(ctx)
+	err = c.report(ctx, ready)
+	if err == nil {
+		<-ctx.Done()
+	}
+	c.stop()
+	return err
+}
+
+// prepare does everything that can fail before a process is started.
+func (c *cluster) prepare(ctx context.Context) (release func(), err error) {
+	if c.docs, err = readManifests(c.cfg.Apply); err != nil {
+		return nil, err
+	}
+	for _, f := range c.cfg.Images {
+		if _, err := os.Stat(f); err != nil {
+			return nil, err
+		}
+	}
+	if c.exe, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if c.layout, err = newLayout(c.cfg.StateDir); err != nil {
+		return nil, err
+	}
+	if err := c.layout.create(); err != nil {
+		return nil, err
+	}
+	release, err = takeLock(c.layout.lock())
+	if errors.Is(err, errLocked) {
+		owner, _ := readRecord(c.layout.pidFile(upService))
+		return nil, fmt.Errorf("a cluster runs on %s already (pid %d): `trireme down` stops it, another --state-dir starts a second one", c.layout.dir, owner.PID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	if err = c.plan(ctx); err != nil {
+		return nil, err
+	}
+	self, err := recordOf(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	if err = self.write(c.layout.pidFile(upService)); err != nil {
+		return nil, err
+	}
+	unlock := release
+	return func() {
+		// Gone before the lock, so that whoever gets the lock reads no other's number.
+		_ = os.Remove(c.layout.pidFile(upService))
+		unlock()
+	}, nil
+}
+
+func (c *cluster) start(ctx context.Context) {
+	s := &supervisor{exe: c.exe, layout: c.layout, starter: newStarter(), say: c.progress.step}
+	for _, sp := range c.specs {
+		// Not cancelled by ctx: services stop in order.
+		sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		run := &supervised{cancel: cancel, done: make(chan struct{})}
+		c.running[sp.service] = run
+		go func() {
+			defer close(run.done)
+			err := daemon.Run(sctx, daemon.Task{Name: sp.service, Run: func(ctx context.Context) error { return s.supervise(ctx, sp) }})
+			if err != nil {
+				c.progress.step("%v", err)
+			}
+		}()
+	}
+}
+
+// stopOrder ends first what makes new work, then what does it, then what keeps it.
+var stopOrder = [][]string{{"scheduler", "controller"}, {"nodeagent"}, {"deviced"}, {"apiserver"}}
+
+func (c *cluster) stop() {
+	start := time.Now()
+	c.progress.print("\n")
+	c.progress.step("stopping (Ctrl-C once more leaves at once)")
+	for _, group := range stopOrder {
+		var wg sync.WaitGroup
+		for _, name := range group {
+			if r, ok := c.running[name]; ok {
+				wg.Go(func() {
+					r.cancel()
+					<-r.done
+				})
+			}
+		}
+		wg.Wait()
+	}
+	c.progress.step("stopped in %.1f s; objects stay in %s, `trireme up` with the same flags finds them", time.Since(start).Seconds(), c.layout.dir)
+}
+
+// dial connects to the gateway's admin socket.
+func dial(l layout) (*grpc.ClientConn, error) {
+	return rpc.Dial(rpc.ClientConfig{Address: "unix://" + l.socket("apiserver")})
+}
+
+// serving waits until the server behind conn says that it serves.
+func serving(ctx context.Context, conn grpc.ClientConnInterface) error {
+	for {
+		watch, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+		for err == nil {
+			var r *healthpb.HealthCheckResponse
+			if r, err = watch.Recv(); err == nil && r.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// The server went away meanwhile: WaitForReady waits for the next one.
+	}
+}

@@ -1,0 +1,36 @@
+// Command trireme is the whole system in one binary: the CLI, the services, and `up`, which runs them together.
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"trireme.dev/cmd/trireme/internal/service"
+	"trireme.dev/cmd/trireme/internal/up"
+	"trireme.dev/kit/daemon"
+)
+
+func main() {
+	root := &cobra.Command{
+		Use:   "trireme",
+		Short: "A container and GPU orchestrator in five small gRPC services",
+		// daemon.Main prints the error, once; a usage text would bury it.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddGroup(
+		&cobra.Group{ID: "cluster", Title: "Run a cluster on this machine:"},
+		&cobra.Group{ID: "service", Title: "Run one service:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+		}
+		root.AddCommand(commands...)
+	}
+	add("cluster", up.Commands()...)
+	add("service", service.Commands()...)
+
+	daemon.Main(func(ctx context.Context) error { return root.ExecuteContext(ctx) })
+}
