@@ -1,0 +1,146 @@
+// Package apitest runs the real gateway on a store in memory, for tests of everything that talks to it. Nothing in it
+// is imitated but etcd, whose engine passes the same suite as the real one.
+package apitest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"trireme.dev/kit/rpc"
+	"trireme.dev/services/apiserver/internal/server"
+	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/storage/memory"
+)
+
+// Operation is what a fault decides about: Name is get, list, commit, watch, revision or compact; Key is a key or prefix
+// (/trireme/core/pods/default/web); Done is set when a commit has been applied and only its answer can still be lost.
+type Operation = memory.Operation
+
+// ErrUnavailable is what a fault returns to look like a store that does not answer.
+var ErrUnavailable = storage.ErrUnavailable
+
+// Server is a gateway that runs until the test ends.
+type Server struct {
+	store *memory.Store
+	conn  *grpc.ClientConn
+	lis   *bufconn.Listener
+
+	mu    sync.Mutex
+	fault func(Operation) error
+	dial  func(node, address string) (*grpc.ClientConn, error)
+}
+
+// New starts a gateway and waits until it serves. It is stopped, and has ended, before the test does. Works inside a
+// synctest bubble.
+func New(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{lis: bufconn.Listen(1 << 20)}
+	s.store = memory.New(memory.Config{Fault: s.decide})
+	logger := slog.New(slog.DiscardHandler)
+	srv, err := server.New(server.Deps{
+		Store: s.store, DialNode: s.dialNode, Logger: logger, RPC: rpc.ServerConfig{Name: "apiserver"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.conn, err = s.Dial(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx, s.lis) }()
+	t.Cleanup(func() {
+		_ = s.conn.Close() // a test may have closed it
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("gateway: %v", err)
+		}
+	})
+	select {
+	case <-srv.Ready():
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("gateway did not start: %v", err)
+	}
+	return s
+}
+
+// Conn is a connection of user admin. It is closed when the test ends.
+func (s *Server) Conn() *grpc.ClientConn { return s.conn }
+
+// Dial makes one more connection, which the caller closes: a client that can be cut off by itself.
+func (s *Server) Dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///apitest",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.lis.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)),
+	)
+}
+
+// SetFault decides from now on which operations of the store fail; nil for none.
+func (s *Server) SetFault(fault func(Operation) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+func (s *Server) decide(op Operation) error {
+	s.mu.Lock()
+	fault := s.fault
+	s.mu.Unlock()
+	if fault == nil {
+		return nil
+	}
+	return fault(op)
+}
+
+// SetNodeDialer says how the gateway reaches node agents; without one it cannot.
+func (s *Server) SetNodeDialer(dial func(node, address string) (*grpc.ClientConn, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dial = dial
+}
+
+func (s *Server) dialNode(node, address string) (*grpc.ClientConn, error) {
+	s.mu.Lock()
+	dial := s.dial
+	s.mu.Unlock()
+	if dial == nil {
+		return nil, fmt.Errorf("no dialer for node %s is set", node)
+	}
+	return dial(node, address)
+}
+
+// Revision of the store now.
+func (s *Server) Revision(t testing.TB) int64 {
+	t.Helper()
+	revision, err := s.store.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+// Compact forgets history before a revision: whoever resumes from before it must list again.
+func (s *Server) Compact(t testing.TB, revision int64) {
+	t.Helper()
+	if err := s.store.Compact(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Put writes bytes under a key behind the gateway's back.
+func (s *Server) Put(t testing.TB, key string, value []byte) {
+	t.Helper()
+	if _, err := s.store.Commit(t.Context(), storage.Txn{Then: []storage.Op{{Key: key, Value: value}}}); err != nil {
+		t.Fatal(err)
+	}
+}

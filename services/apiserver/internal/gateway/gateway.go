@@ -1,0 +1,162 @@
+// Package gateway is the API on the wire: one table of methods behind gRPC's unknown-service handler, filled from the
+// registry's kinds, with messages passed on as bytes. It turns requests into calls of the registry, and streams to
+// pods' containers into calls of node agents. It decides nothing about objects. It is the outermost part of the chain
+// gateway → admission → registry → feed → storage.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"trireme.dev/client/apierr"
+	"trireme.dev/services/apiserver/internal/registry"
+)
+
+// warningTrailer carries one warning a value.
+const warningTrailer = "trireme-warning-bin"
+
+// Deps of a gateway.
+type Deps struct {
+	Registry *registry.Registry
+	Nodes    NodeDialer
+	Logger   *slog.Logger
+}
+
+// Gateway answers calls. Create it with New, give its ServerOptions to the server, and
+// RegisterReflection.
+type Gateway struct {
+	registry *registry.Registry
+	nodes    *nodes
+	logger   *slog.Logger
+	methods  map[string]handler // by /package.Service/Method
+	services []protoreflect.ServiceDescriptor
+}
+
+// handler serves one method.
+type handler func(ctx context.Context, s grpc.ServerStream) error
+
+// New builds the table.
+func New(deps Deps) (*Gateway, error) {
+	g := &Gateway{
+		registry: deps.Registry, logger: deps.Logger,
+		nodes: &nodes{registry: deps.Registry, dialer: deps.Nodes}, methods: map[string]handler{},
+	}
+	for _, res := range deps.Registry.Resources() {
+		if err := g.add(res.Kind.Service, func(m string) handler { return g.verb(res, m) }, g.podVerb); err != nil {
+			return nil, err
+		}
+	}
+	if err := g.addNodeService(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// add fills the table with the methods of a service. Each is looked for in sources, in order; one that none knows is a
+// mistake in the proto.
+func (g *Gateway) add(service protoreflect.ServiceDescriptor, sources ...func(string) handler) error {
+	g.services = append(g.services, service)
+	for i := range service.Methods().Len() {
+		m := service.Methods().Get(i)
+		var h handler
+		for _, source := range sources {
+			if h = source(string(m.Name())); h != nil {
+				break
+			}
+		}
+		if h == nil {
+			return fmt.Errorf("nothing serves %s", m.FullName())
+		}
+		g.methods["/"+string(service.FullName())+"/"+string(m.Name())] = h
+	}
+	return nil
+}
+
+// ServerOptions make a server hand all that it has no service for to the gateway.
+func (g *Gateway) ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.UnknownServiceHandler(g.serve),
+		grpc.ForceServerCodecV2(Codec()),
+	}
+}
+
+func (g *Gateway) serve(_ any, s grpc.ServerStream) error {
+	method, ok := grpc.MethodFromServerStream(s)
+	if !ok {
+		return apierr.Internal(errors.New("stream without a method"))
+	}
+	h := g.methods[method]
+	if h == nil {
+		return g.unknown(method)
+	}
+	ctx := s.Context()
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		if v := md.Get("traceparent"); len(v) > 0 && len(v[0]) < 128 {
+			ctx = registry.WithTraceParent(ctx, v[0])
+		}
+	}
+	return h(ctx, s)
+}
+
+func (g *Gateway) unknown(method string) error {
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	for _, d := range g.services {
+		if string(d.FullName()) == service {
+			return apierr.Unimplemented(fmt.Sprintf("unknown method %s of service %s", name, service))
+		}
+	}
+	return apierr.Unimplemented(fmt.Sprintf("unknown service %s (method %s)", service, name))
+}
+
+// receive reads one request.
+func receive(s grpc.ServerStream, into proto.Message) error {
+	raw, err := receiveBytes(s)
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(raw, into); err != nil {
+		return apierr.BadRequest(fmt.Sprintf("request is not a %s: %v", into.ProtoReflect().Descriptor().FullName(), err))
+	}
+	return nil
+}
+
+func receiveBytes(s grpc.ServerStream) ([]byte, error) {
+	var f frame
+	switch err := s.RecvMsg(&f); {
+	case errors.Is(err, io.EOF):
+		return nil, apierr.BadRequest("the call has no request message")
+	case err != nil:
+		return nil, err
+	}
+	return f, nil
+}
+
+// sendMessage answers with a message of our own making.
+func sendMessage(s grpc.ServerStream, m proto.Message) error {
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+	}
+	return s.SendMsg(frame(raw))
+}
+
+// sendResult answers with an object as it is stored, and with the warnings about it.
+func sendResult(s grpc.ServerStream, r registry.Result) error {
+	if len(r.Warnings) > 0 {
+		md := metadata.MD{}
+		for _, w := range r.Warnings {
+			md.Append(warningTrailer, w)
+		}
+		s.SetTrailer(md)
+	}
+	return s.SendMsg(frame(r.Bytes()))
+}

@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"trireme.dev/client/apierr"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	"trireme.dev/services/apiserver/internal/registry"
+)
+
+// verb returns what serves a method that every kind has; nil for others.
+func (g *Gateway) verb(r *registry.Resource, method string) handler {
+	switch method {
+	case "Get":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.GetRequest{}
+			return answer(s, req, func() (registry.Result, error) { return r.Get(ctx, req) })
+		}
+	case "List":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.ListRequest{}
+			if err := receive(s, req); err != nil {
+				return err
+			}
+			return r.List(ctx, req, func(b []byte) error { return s.SendMsg(frame(b)) })
+		}
+	case "Watch":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.WatchRequest{}
+			if err := receive(s, req); err != nil {
+				return err
+			}
+			// The header tells the client that the watch stands, before anything happens.
+			if err := s.SendHeader(nil); err != nil {
+				return err
+			}
+			return r.Watch(ctx, req, func(b []byte) error { return s.SendMsg(frame(b)) })
+		}
+	case "Create":
+		return write(r, r.Create)
+	case "Update":
+		return write(r, func(ctx context.Context, obj registry.Object, opts *metav1.WriteOptions) (registry.Result, error) {
+			return r.Update(ctx, obj, registry.Main, opts)
+		})
+	case "UpdateStatus":
+		return write(r, func(ctx context.Context, obj registry.Object, opts *metav1.WriteOptions) (registry.Result, error) {
+			return r.Update(ctx, obj, registry.Status, opts)
+		})
+	case "Patch":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.PatchRequest{}
+			return answer(s, req, func() (registry.Result, error) { return r.Patch(ctx, req) })
+		}
+	case "Delete":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.DeleteRequest{}
+			return answer(s, req, func() (registry.Result, error) {
+				return r.Delete(ctx, req.GetNamespace(), req.GetName(), req.GetOptions())
+			})
+		}
+	case "DeleteCollection":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.DeleteCollectionRequest{}
+			if err := receive(s, req); err != nil {
+				return err
+			}
+			n, err := r.DeleteCollection(ctx, req)
+			if err != nil {
+				return err
+			}
+			return sendMessage(s, &metav1.DeleteCollectionResponse{Deleted: int32(n)})
+		}
+	}
+	return nil
+}
+
+// answer receives a request, does the call and sends the object it returns.
+func answer(s grpc.ServerStream, req proto.Message, call func() (registry.Result, error)) error {
+	if err := receive(s, req); err != nil {
+		return err
+	}
+	result, err := call()
+	if err != nil {
+		return err
+	}
+	return sendResult(s, result)
+}
+
+type writer func(context.Context, registry.Object, *metav1.WriteOptions) (registry.Result, error)
+
+// write serves the methods whose request is {object = 1; options = 2}.
+func write(r *registry.Resource, call writer) handler {
+	return func(ctx context.Context, s grpc.ServerStream) error {
+		raw, err := receiveBytes(s)
+		if err != nil {
+			return err
+		}
+		obj, opts, err := parseWrite(r, raw)
+		if err != nil {
+			return err
+		}
+		result, err := call(ctx, obj, opts)
+		if err != nil {
+			return err
+		}
+		return sendResult(s, result)
+	}
+}
+
+func parseWrite(r *registry.Resource, raw []byte) (registry.Object, *metav1.WriteOptions, error) {
+	bad := func(err error) error {
+		return apierr.BadRequest(fmt.Sprintf("request does not hold a %s: %v", r.Kind.Name, err))
+	}
+	obj, opts := r.New(), &metav1.WriteOptions{}
+	found := false
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return nil, nil, bad(protowire.ParseError(n))
+		}
+		raw = raw[n:]
+		m := protowire.ConsumeFieldValue(num, typ, raw)
+		if m < 0 {
+			return nil, nil, bad(protowire.ParseError(m))
+		}
+		if typ == protowire.BytesType && (num == 1 || num == 2) {
+			value, _ := protowire.ConsumeBytes(raw)
+			var into proto.Message = obj
+			if num == 2 {
+				into = opts
+			}
+			// A field that is sent twice is merged, as protobuf says.
+			if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(value, into); err != nil {
+				return nil, nil, bad(err)
+			}
+			found = found || num == 1
+		}
+		raw = raw[m:]
+	}
+	if !found {
+		return nil, nil, apierr.Invalid(r.Kind.Name, "", apierr.Violation{Field: "object", Message: "Required value"})
+	}
+	return obj, opts, nil
+}

@@ -1,0 +1,252 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"trireme.dev/client/apierr"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/apiserver/internal/envelope"
+	"trireme.dev/services/apiserver/internal/storage"
+)
+
+const (
+	// bindParallel bounds how many groups of one call are under way: etcd batches what arrives together.
+	bindParallel = 32
+	// bindByList is the size of a group from which pods are read in one list instead of one by one.
+	bindByList = 64
+	bindTries  = 5
+)
+
+// Bind puts groups of pods on nodes; each group commits in one transaction or not at all, whatever becomes of others.
+func (r *Registry) Bind(ctx context.Context, req *corev1.BindRequest) *corev1.BindResponse {
+	results := make([]*corev1.BindGroupResult, len(req.GetGroups()))
+	slots := make(chan struct{}, bindParallel)
+	var wg sync.WaitGroup
+	for i, group := range req.GetGroups() {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			results[i] = r.bindGroup(ctx, group.GetBindings())
+		})
+	}
+	wg.Wait()
+	return &corev1.BindResponse{Results: results}
+}
+
+// bindFault is why a group was not bound.
+type bindFault struct {
+	reason  string
+	message string
+	index   int // -1 where no single binding is at fault
+}
+
+func (f *bindFault) Error() string { return f.message }
+
+func fault(index int, reason, format string, args ...any) error {
+	return &bindFault{reason: reason, message: fmt.Sprintf(format, args...), index: index}
+}
+
+func (r *Registry) bindGroup(ctx context.Context, bindings []*corev1.Binding) *corev1.BindGroupResult {
+	if err := checkBindings(bindings); err != nil {
+		return bindResult(0, err)
+	}
+	for try := 1; ; try++ {
+		revision, err := r.tryBind(ctx, bindings)
+		if errors.Is(err, errMoved) && try < bindTries {
+			continue // some pod's status was written meanwhile; the next try says whether that matters
+		}
+		return bindResult(revision, err)
+	}
+}
+
+func bindResult(revision int64, err error) *corev1.BindGroupResult {
+	if err == nil {
+		result := &corev1.BindGroupResult{}
+		if revision > 0 {
+			result.ResourceVersion = strconv.FormatInt(revision, 10)
+		}
+		return result
+	}
+	out := &corev1.BindError{Reason: "Unavailable", Message: err.Error()}
+	var f *bindFault
+	var typed *apierr.Error
+	switch {
+	case errors.As(err, &f):
+		out.Reason = f.reason
+		if f.index >= 0 {
+			out.Index = proto.Int32(int32(f.index))
+		}
+	case errors.Is(err, errMoved):
+		out.Reason = string(apierr.ReasonConflict)
+	case errors.As(err, &typed):
+		out.Reason = string(typed.Reason)
+	}
+	return &corev1.BindGroupResult{Error: out}
+}
+
+func checkBindings(bindings []*corev1.Binding) error {
+	if len(bindings) == 0 {
+		return fault(-1, "Invalid", "the group has no bindings")
+	}
+	seen := make(map[string]bool, len(bindings))
+	for i, b := range bindings {
+		key := b.GetNamespace() + "/" + b.GetPodName()
+		switch {
+		case b.GetNodeName() == "":
+			return fault(i, "Invalid", "pod %s: nodeName: Required value", key)
+		case b.GetPodName() == "" || b.GetNamespace() == "":
+			return fault(i, "Invalid", "binding %d: namespace and podName: Required value", i)
+		case seen[key]:
+			return fault(i, "Invalid", "pod %s is in the group twice", key)
+		}
+		seen[key] = true
+	}
+	return nil
+}
+
+// tryBind reads, changes and writes all pods of a group. The revision is 0 where nothing was left to do.
+func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding) (int64, error) {
+	entries, err := r.bindEntries(ctx, bindings)
+	if err != nil {
+		return 0, err
+	}
+	pods := r.Of("Pod")
+	now := timestamppb.New(time.Now().Truncate(time.Second))
+	var txn storage.Txn
+	for i, b := range bindings {
+		name := b.GetNamespace() + "/" + b.GetPodName()
+		entry, ok := entries[pods.prefix+name]
+		if !ok {
+			return 0, fault(i, "NotFound", "pod %s not found", name)
+		}
+		pod := &corev1.Pod{}
+		if err := envelope.Decode(entry.Value, entry.Revision, pod); err != nil {
+			return 0, pods.corrupt(entry.Key, err)
+		}
+		done, err := bindPod(pod, b, i, now)
+		if err != nil {
+			return 0, err
+		}
+		// A pod that is bound already must stay so until the others are: it is a condition too.
+		txn.If = append(txn.If, storage.Condition{Key: entry.Key, Revision: entry.Revision})
+		if done {
+			continue
+		}
+		stored, err := pods.encode(pod)
+		if err != nil {
+			return 0, fault(i, "Invalid", "pod %s: %v", name, err)
+		}
+		txn.Then = append(txn.Then, storage.Op{Key: entry.Key, Value: stored})
+	}
+	if len(txn.Then) == 0 {
+		return 0, nil
+	}
+	revision, err := r.store.Commit(ctx, txn)
+	var conflict *storage.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return 0, errMoved
+	case errors.Is(err, storage.ErrTooLarge):
+		return 0, fault(-1, "TooLarge", "group of %d pods: %v", len(bindings), err)
+	case err != nil:
+		return 0, pods.storeError(err, "", "")
+	}
+	return revision, nil
+}
+
+// bindEntries reads the pods of a group; those that do not exist are absent.
+func (r *Registry) bindEntries(ctx context.Context, bindings []*corev1.Binding) (map[string]storage.Entry, error) {
+	pods := r.Of("Pod")
+	count := map[string]int{}
+	for _, b := range bindings {
+		count[b.GetNamespace()]++
+	}
+	entries := make(map[string]storage.Entry, len(bindings))
+	for namespace, n := range count {
+		if n < bindByList {
+			continue
+		}
+		page, err := r.store.List(ctx, pods.scope(namespace), storage.ListOptions{})
+		if err != nil {
+			return nil, pods.storeError(err, "", "")
+		}
+		for _, entry := range page.Entries {
+			entries[entry.Key] = entry
+		}
+	}
+	for _, b := range bindings {
+		if count[b.GetNamespace()] >= bindByList {
+			continue
+		}
+		key, ok := pods.key(b.GetNamespace(), b.GetPodName())
+		if !ok {
+			continue
+		}
+		entry, found, _, err := r.store.Get(ctx, key)
+		if err != nil {
+			return nil, pods.storeError(err, b.GetNamespace(), b.GetPodName())
+		}
+		if found {
+			entries[key] = entry
+		}
+	}
+	return entries, nil
+}
+
+// bindPod puts a decoded pod on its node. Done is true where it is there already.
+func bindPod(pod *corev1.Pod, b *corev1.Binding, index int, now *timestamppb.Timestamp) (done bool, err error) {
+	meta := pod.GetMetadata()
+	name := b.GetNamespace() + "/" + b.GetPodName()
+	switch {
+	case b.GetPodUid() != "" && b.GetPodUid() != meta.GetUid():
+		return false, fault(index, "Conflict", "pod %s has uid %s, the binding is for uid %s", name, meta.GetUid(), b.GetPodUid())
+	case meta.GetDeletionTimestamp() != nil:
+		return false, fault(index, "Conflict", "pod %s is being deleted, cannot be assigned to a host", name)
+	case pod.GetSpec().GetNodeName() == b.GetNodeName():
+		return true, nil
+	case pod.GetSpec().GetNodeName() != "":
+		return false, fault(index, "Conflict", "pod %s is already assigned to node %q", name, pod.GetSpec().GetNodeName())
+	case len(pod.GetSpec().GetSchedulingGates()) > 0:
+		return false, fault(index, "Invalid", "pod %s has non-empty .spec.schedulingGates", name)
+	case pod.GetStatus().GetPhase() == "Succeeded" || pod.GetStatus().GetPhase() == "Failed":
+		return false, fault(index, "Conflict", "pod %s has ended (%s)", name, pod.GetStatus().GetPhase())
+	}
+	if pod.Spec == nil {
+		pod.Spec = &corev1.PodSpec{}
+	}
+	pod.Spec.NodeName = proto.String(b.GetNodeName())
+	for k, v := range b.GetAnnotations() {
+		if meta.Annotations == nil {
+			meta.Annotations = map[string]string{}
+		}
+		meta.Annotations[k] = v
+	}
+	if pod.Status == nil {
+		pod.Status = &corev1.PodStatus{Phase: "Pending"}
+	}
+	pod.Status.NominatedNodeName = ""
+	setScheduled(pod.Status, now)
+	return false, nil
+}
+
+func setScheduled(status *corev1.PodStatus, now *timestamppb.Timestamp) {
+	scheduled := &corev1.PodCondition{Type: "PodScheduled", Status: "True", LastTransitionTime: now}
+	for i, c := range status.GetConditions() {
+		if c.GetType() == scheduled.GetType() {
+			if c.GetStatus() == scheduled.GetStatus() {
+				scheduled.LastTransitionTime = c.GetLastTransitionTime()
+			}
+			status.Conditions[i] = scheduled
+			return
+		}
+	}
+	status.Conditions = append(status.Conditions, scheduled)
+}

@@ -1,0 +1,174 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"trireme.dev/client/apierr"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	"trireme.dev/services/apiserver/internal/envelope"
+	"trireme.dev/services/apiserver/internal/storage"
+)
+
+// Delete removes an object, or begins its end: while finalizers or a grace period hold it, it stays with a deletion
+// timestamp. The result is its last state.
+func (r *Resource) Delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (Result, error) {
+	switch opts.GetPropagationPolicy() {
+	case "", "Background", "Foreground", "Orphan":
+	default:
+		return Result{}, apierr.Invalid(r.Kind.Name, r.Kind.Key(namespace, name), apierr.Violation{
+			Field: "options.propagationPolicy",
+			Message: fmt.Sprintf("Unsupported value: %q: supported values: \"Background\", \"Foreground\", \"Orphan\"",
+				opts.GetPropagationPolicy()),
+		})
+	}
+	if r.strategy.mayDelete != nil {
+		if err := r.strategy.mayDelete(name); err != nil {
+			return Result{}, err
+		}
+	}
+	for try := 1; ; try++ {
+		obj, entry, err := r.load(ctx, namespace, name)
+		if err != nil {
+			return Result{}, err
+		}
+		result, err := r.deleteOnce(ctx, obj, entry, opts)
+		if errors.Is(err, errMoved) {
+			if try < writeTries {
+				continue
+			}
+			return Result{}, apierr.Conflict(r.Kind.Name, r.Kind.Key(namespace, name), "")
+		}
+		return result, err
+	}
+}
+
+func (r *Resource) deleteOnce(ctx context.Context, obj Object, entry storage.Entry, opts *metav1.DeleteOptions) (Result, error) {
+	if pre := opts.GetPreconditions(); pre != nil {
+		asked := &metav1.ObjectMeta{Uid: pre.GetUid(), ResourceVersion: pre.GetResourceVersion()}
+		if err := r.checkVersions(asked, obj.GetMetadata(), entry.Revision); err != nil {
+			return Result{}, err
+		}
+	}
+	last, err := envelope.Open(entry.Value)
+	if err != nil {
+		return Result{}, r.corrupt(entry.Key, err)
+	}
+	next, _ := proto.Clone(obj).(Object)
+	r.markDeleted(next, opts)
+	if opts.GetDryRun() {
+		return Result{Payload: last, Revision: entry.Revision}, nil
+	}
+	if r.releasable(next) {
+		revision, err := r.commitOne(ctx, storage.Op{Key: entry.Key}, entry.Revision)
+		if err != nil {
+			return Result{}, err
+		}
+		return Result{Payload: last, Revision: revision}, nil
+	}
+	next.GetMetadata().ResourceVersion, obj.GetMetadata().ResourceVersion = "", ""
+	if proto.Equal(next, obj) {
+		return Result{Payload: last, Revision: entry.Revision}, nil
+	}
+	stored, err := r.encode(next)
+	if err != nil {
+		return Result{}, err
+	}
+	revision, err := r.commitOne(ctx, storage.Op{Key: entry.Key, Value: stored}, entry.Revision)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Payload: stored[2:], Revision: revision}, nil
+}
+
+// markDeleted puts the marks of a deletion on an object. A deletion that has begun can only be brought forward.
+func (r *Resource) markDeleted(obj Object, opts *metav1.DeleteOptions) {
+	meta := obj.GetMetadata()
+	var grace int64
+	if r.strategy.grace != nil {
+		grace = r.strategy.grace(obj, opts)
+	}
+	switch {
+	case meta.GetDeletionTimestamp() == nil:
+		meta.DeletionTimestamp = timestamppb.New(time.Now().Truncate(time.Second).Add(time.Duration(grace) * time.Second))
+		meta.DeletionGracePeriodSeconds = proto.Int64(grace)
+		if !r.Kind.Options.GetHasNoGeneration() {
+			meta.Generation++
+		}
+		switch opts.GetPropagationPolicy() {
+		case "Foreground":
+			addFinalizer(meta, finalizerForeground)
+		case "Orphan":
+			addFinalizer(meta, finalizerOrphan)
+		}
+	case grace < meta.GetDeletionGracePeriodSeconds():
+		sooner := time.Duration(meta.GetDeletionGracePeriodSeconds()-grace) * time.Second
+		meta.DeletionTimestamp = timestamppb.New(meta.GetDeletionTimestamp().AsTime().Add(-sooner))
+		meta.DeletionGracePeriodSeconds = proto.Int64(grace)
+	}
+	if r.strategy.prepareDelete != nil {
+		r.strategy.prepareDelete(obj)
+	}
+}
+
+func addFinalizer(meta *metav1.ObjectMeta, name string) {
+	if !slices.Contains(meta.GetFinalizers(), name) {
+		meta.Finalizers = append(meta.Finalizers, name)
+	}
+}
+
+// DeleteCollection deletes all objects that match, each on its own, and returns how many.
+func (r *Resource) DeleteCollection(ctx context.Context, req *metav1.DeleteCollectionRequest) (int, error) {
+	if r.Kind.Namespaced && req.GetNamespace() == "" {
+		return 0, apierr.BadRequest(fmt.Sprintf("namespace to delete %s in is missing", r.Kind.Plural))
+	}
+	filter, err := r.filter(req.GetNamespace(), req.GetLabelSelector(), req.GetFieldSelector())
+	if err != nil {
+		return 0, err
+	}
+	deleted := 0
+	var revision int64
+	from := ""
+	for {
+		page, err := r.registry.store.List(ctx, r.scope(req.GetNamespace()), storage.ListOptions{Revision: revision, From: from, Limit: pageEntries})
+		if err != nil {
+			return deleted, r.listError(err, false)
+		}
+		revision = page.Revision
+		for _, entry := range page.Entries {
+			payload, err := envelope.Open(entry.Value)
+			if err != nil {
+				return deleted, r.corrupt(entry.Key, err)
+			}
+			if ok, err := filter.matchEntry(entry.Key, payload); err != nil {
+				return deleted, r.corrupt(entry.Key, err)
+			} else if !ok {
+				continue
+			}
+			obj, err := r.decode(entry)
+			if err != nil {
+				return deleted, err
+			}
+			meta := obj.GetMetadata()
+			_, err = r.Delete(ctx, meta.GetNamespace(), meta.GetName(), req.GetOptions())
+			switch {
+			case apierr.IsNotFound(err): // somebody else was faster
+			case err != nil:
+				return deleted, fmt.Errorf("after %s deletions: %w", strconv.Itoa(deleted), err)
+			default:
+				deleted++
+			}
+		}
+		if !page.More {
+			return deleted, nil
+		}
+		from = page.Entries[len(page.Entries)-1].Key + "\x00"
+	}
+}

@@ -1,0 +1,159 @@
+// Package registry serves every kind with the same verbs, from the kind's descriptor: it keeps identity, versions,
+// generations, finalizers and the split of spec and status, and answers lists and watches in bytes that were never
+// decoded. What a kind does differently stands in strategies.go and in the file named after the kind. It knows nothing
+// of gRPC. In the chain it stands between admission and storage.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"trireme.dev/client/kind"
+	"trireme.dev/services/apiserver/internal/envelope"
+	"trireme.dev/services/apiserver/internal/feed"
+	"trireme.dev/services/apiserver/internal/schema"
+	"trireme.dev/services/apiserver/internal/storage"
+)
+
+// Prefix of all keys.
+const Prefix = "/trireme/"
+
+// Object is an object of any kind.
+type Object = envelope.Object
+
+// Admit is asked before an object is stored: it may change a new object, or refuse the write with an *apierr.Error.
+// Old is nil on create.
+type Admit func(ctx context.Context, k *kind.Kind, obj, old Object) error
+
+// Deps of a registry.
+type Deps struct {
+	Store  storage.Store
+	Kinds  *kind.Registry
+	Logger *slog.Logger
+}
+
+// Registry holds a Resource for each kind.
+type Registry struct {
+	store     storage.Store
+	feed      *feed.Feed
+	logger    *slog.Logger
+	resources map[protoreflect.FullName]*Resource // by service
+	order     []*Resource
+	mirrors   map[string]*mirror // by kind, for small kinds that admission asks for
+	admit     Admit
+}
+
+// Resource serves one kind.
+type Resource struct {
+	Kind *kind.Kind
+
+	registry *Registry
+	prefix   string // /trireme/<group>/<plural>/
+	schema   *schema.Schema
+	strategy strategy
+	fields   map[string]fieldReader
+}
+
+// New returns a registry of all kinds that have a service.
+func New(deps Deps) (*Registry, error) {
+	r := &Registry{
+		store: deps.Store, logger: deps.Logger,
+		resources: map[protoreflect.FullName]*Resource{},
+		mirrors:   map[string]*mirror{},
+		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
+	}
+	var prefixes []string
+	for _, k := range deps.Kinds.All() {
+		if k.Service == nil {
+			continue
+		}
+		res, err := newResource(r, k)
+		if err != nil {
+			return nil, fmt.Errorf("kind %s: %w", k, err)
+		}
+		r.resources[k.ServiceName] = res
+		r.order = append(r.order, res)
+		prefixes = append(prefixes, res.prefix)
+	}
+	r.feed = feed.New(deps.Store, Prefix, prefixes, deps.Logger)
+	for _, name := range []string{"Namespace", "PriorityClass"} {
+		if res := r.Of(name); res != nil {
+			r.mirrors[name] = newMirror(res)
+		}
+	}
+	return r, nil
+}
+
+func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
+	if _, ok := k.Message.New().Interface().(Object); !ok {
+		return nil, fmt.Errorf("its message has no metadata of type ObjectMeta")
+	}
+	s, err := schema.Compile(k)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := fieldReaders(k)
+	if err != nil {
+		return nil, err
+	}
+	return &Resource{
+		Kind: k, registry: r, prefix: Prefix + k.Group + "/" + k.Plural + "/",
+		schema: s, strategy: strategyOf(k), fields: fields,
+	}, nil
+}
+
+// SetAdmission sets who is asked before writes. It must be called before any.
+func (r *Registry) SetAdmission(admit Admit) { r.admit = admit }
+
+// Run feeds watchers until ctx ends. Watches wait for it to begin.
+func (r *Registry) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, m := range r.mirrors {
+		wg.Go(func() { m.run(ctx) })
+	}
+	return r.feed.Run(ctx)
+}
+
+// Resources returns all resources in order of group and kind.
+func (r *Registry) Resources() []*Resource { return r.order }
+
+// Of returns the resource of a built-in kind by its manifest name; nil where there is none.
+func (r *Registry) Of(name string) *Resource {
+	for _, res := range r.order {
+		if res.Kind.Name == name {
+			return res
+		}
+	}
+	return nil
+}
+
+// New returns an empty object of the kind.
+func (r *Resource) New() Object {
+	obj, _ := r.Kind.Message.New().Interface().(Object) // newResource has checked it
+	return obj
+}
+
+// key returns where an object is stored; ok is false for names that cannot exist.
+func (r *Resource) key(namespace, name string) (key string, ok bool) {
+	if name == "" || strings.Contains(name, "/") || strings.Contains(namespace, "/") {
+		return "", false
+	}
+	if !r.Kind.Namespaced {
+		return r.prefix + name, namespace == ""
+	}
+	return r.prefix + namespace + "/" + name, namespace != ""
+}
+
+// scope returns the prefix of the keys in a namespace; of all where it is empty.
+func (r *Resource) scope(namespace string) string {
+	if r.Kind.Namespaced && namespace != "" {
+		return r.prefix + namespace + "/"
+	}
+	return r.prefix
+}

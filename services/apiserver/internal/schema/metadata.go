@@ -1,0 +1,86 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+)
+
+const maxAnnotations = 256 << 10
+
+// metadata checks what options cannot say of an object's own metadata.
+func (s *Schema) metadata(meta *metav1.ObjectMeta, out *violations) {
+	p := (*path)(nil).field("metadata")
+	name := meta.GetName()
+	switch {
+	case name == "":
+		if meta.GetGenerateName() == "" {
+			out.required(p.field("name"), "name or generateName is required")
+		}
+	default:
+		for _, message := range s.nameRule()(name) {
+			out.invalid(p.field("name"), strconv.Quote(name), message)
+		}
+	}
+	if prefix := meta.GetGenerateName(); prefix != "" {
+		// The prefix may end in a dash: that is what the suffix is for.
+		for _, message := range s.nameRule()(strings.TrimSuffix(prefix, "-") + "x") {
+			out.invalid(p.field("generateName"), strconv.Quote(prefix), message)
+		}
+	}
+	size := 0
+	for k, v := range meta.GetAnnotations() {
+		size += len(k) + len(v)
+	}
+	if size > maxAnnotations {
+		out.add(p.field("annotations"), fmt.Sprintf("Too long: may not be more than %d bytes", maxAnnotations))
+	}
+	if size > 0 {
+		s.annotationKeys(p.field("annotations"), meta.GetAnnotations(), out)
+	}
+	for i, f := range meta.GetFinalizers() {
+		for _, message := range validation.IsQualifiedName(f) {
+			out.invalid(p.field("finalizers").item(i), strconv.Quote(f), message)
+		}
+	}
+	controllers := 0
+	for _, ref := range meta.GetOwnerReferences() {
+		if ref.GetController() {
+			controllers++
+		}
+	}
+	if controllers > 1 {
+		out.invalid(p.field("ownerReferences"), "(ownerReferences)", "Only one reference can have Controller set to true")
+	}
+}
+
+func (s *Schema) annotationKeys(p *path, annotations map[string]string, out *violations) {
+	var bad []string
+	for k := range annotations {
+		// Annotations may be written in capitals, as old tools did.
+		if len(validation.IsQualifiedName(strings.ToLower(k))) > 0 {
+			bad = append(bad, k)
+		}
+	}
+	slices.Sort(bad)
+	for _, k := range bad {
+		for _, message := range validation.IsQualifiedName(strings.ToLower(k)) {
+			out.invalid(p, strconv.Quote(k), message)
+		}
+	}
+}
+
+func (s *Schema) nameRule() func(string) []string {
+	switch s.kind.Options.GetNameFormat() {
+	case metav1.NameFormat_NAME_FORMAT_DNS_LABEL:
+		return validation.IsDNS1123Label
+	case metav1.NameFormat_NAME_FORMAT_DNS_LABEL_1035:
+		return validation.IsDNS1035Label
+	}
+	return validation.IsDNS1123Subdomain
+}

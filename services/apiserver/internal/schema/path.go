@@ -1,0 +1,86 @@
+package schema
+
+import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"trireme.dev/client/apierr"
+)
+
+// path is the way to a field as manifests spell it. It is linked, so that walking a valid object builds no strings.
+// A nil path is the object itself.
+type path struct {
+	parent *path
+	name   string // of a field
+	index  int    // of an item, where name is empty and entry false
+	entry  bool   // of a map, under the key in name
+}
+
+func (p *path) field(name string) *path { return &path{parent: p, name: name} }
+func (p *path) item(i int) *path        { return &path{parent: p, index: i} }
+func (p *path) key(k string) *path      { return &path{parent: p, name: k, entry: true} }
+
+// String gives spec.containers[0].resources.limits[cpu].
+func (p *path) String() string {
+	if p == nil {
+		return ""
+	}
+	before := p.parent.String()
+	switch {
+	case p.entry:
+		return before + "[" + p.name + "]"
+	case p.name == "":
+		return before + "[" + strconv.Itoa(p.index) + "]"
+	case before == "":
+		return p.name
+	}
+	return before + "." + p.name
+}
+
+// violations collects what is wrong, in Kubernetes' words.
+type violations struct{ list []apierr.Violation }
+
+func (v *violations) add(p *path, message string) {
+	v.list = append(v.list, apierr.Violation{Field: p.String(), Message: message})
+}
+
+func (v *violations) required(p *path, detail string) { v.add(p, join("Required value", detail)) }
+
+func (v *violations) invalid(p *path, value, detail string) {
+	v.add(p, join("Invalid value: "+value, detail))
+}
+
+func (v *violations) forbidden(p *path, detail string) { v.add(p, join("Forbidden", detail)) }
+
+func (v *violations) duplicate(p *path, value string) { v.add(p, "Duplicate value: "+value) }
+
+func (v *violations) notFound(p *path, value string) { v.add(p, "Not found: "+value) }
+
+func (v *violations) unsupported(p *path, value string, allowed []string) {
+	quoted := make([]string, 0, len(allowed))
+	for _, a := range allowed {
+		if a != "" {
+			quoted = append(quoted, strconv.Quote(a))
+		}
+	}
+	v.add(p, "Unsupported value: "+value+": supported values: "+strings.Join(quoted, ", "))
+}
+
+func join(what, detail string) string {
+	if detail == "" {
+		return what
+	}
+	return what + ": " + detail
+}
+
+// newMessage returns an empty message of the type: the compiled-in one where there is one.
+func newMessage(d protoreflect.MessageDescriptor) protoreflect.Message {
+	if t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName()); err == nil && t.Descriptor() == d {
+		return t.New()
+	}
+	return dynamicpb.NewMessage(d)
+}

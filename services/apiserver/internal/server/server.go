@@ -1,0 +1,77 @@
+// Package server wires the gateway's parts over a store: feed, registry, admission, gateway and gRPC server, and makes
+// what every cluster has from the start. It chooses neither store nor addresses.
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"trireme.dev/client/kind"
+	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
+	"trireme.dev/services/apiserver/internal/admission"
+	"trireme.dev/services/apiserver/internal/gateway"
+	"trireme.dev/services/apiserver/internal/registry"
+	"trireme.dev/services/apiserver/internal/storage"
+)
+
+// Deps of a server.
+type Deps struct {
+	Store    storage.Store
+	DialNode gateway.NodeDialer
+	RPC      rpc.ServerConfig
+	Logger   *slog.Logger
+}
+
+// Server is a gateway, ready to run once.
+type Server struct {
+	registry *registry.Registry
+	rpc      *rpc.Server
+	logger   *slog.Logger
+}
+
+// New wires the chain gateway → admission → registry → feed → storage.
+func New(deps Deps) (*Server, error) {
+	reg, err := registry.New(registry.Deps{Store: deps.Store, Kinds: kind.Builtin(), Logger: deps.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	reg.SetAdmission(admission.New(reg))
+	gw, err := gateway.New(gateway.Deps{Registry: reg, Nodes: deps.DialNode, Logger: deps.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	cfg := deps.RPC
+	cfg.NoReflection = true // the gateway's own knows the kinds
+	srv, err := rpc.NewServer(cfg, deps.Logger, gw.ServerOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	gw.RegisterReflection(srv)
+	return &Server{registry: reg, rpc: srv, logger: deps.Logger}, nil
+}
+
+// Ready is closed once calls are served.
+func (s *Server) Ready() <-chan struct{} { return s.rpc.Ready() }
+
+// Addr is the address of the TCP listener, if there is one, once Ready is closed.
+func (s *Server) Addr() net.Addr { return s.rpc.Addr() }
+
+// Run serves until ctx ends, on the listeners given, or on those of the configuration where there are none.
+func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
+	return daemon.Run(ctx,
+		daemon.Task{Name: "registry", Run: s.registry.Run},
+		daemon.Task{Name: "grpc", Run: func(ctx context.Context) error {
+			// Nobody may find a cluster without its first namespaces.
+			if err := s.bootstrap(ctx); err != nil {
+				return err
+			}
+			if len(listeners) > 0 {
+				return s.rpc.Serve(ctx, listeners...)
+			}
+			return s.rpc.Run(ctx)
+		}},
+	)
+}

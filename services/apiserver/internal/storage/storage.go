@@ -1,0 +1,143 @@
+// Package storage says what the gateway needs of the store that holds all state: ordered keys with history, atomic
+// commits at one revision, and a watch that misses nothing. It knows keys and bytes only, never objects.
+//
+// Two engines implement it: storage/etcd, the real one, and storage/memory, for tests. Both pass storagetest. The chain
+// is gateway → admission → registry → feed → storage.
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on by one, and all
+// keys of one commit bear the same revision. All methods may be called concurrently. Reads are linearizable unless a
+// revision is given.
+type Store interface {
+	// Get returns the value of key now, and the revision of the store it was read at. Found is false where the key
+	// does not exist.
+	Get(ctx context.Context, key string) (entry Entry, found bool, revision int64, err error)
+
+	// List returns entries with the prefix in order of key, as one snapshot.
+	List(ctx context.Context, prefix string, opts ListOptions) (Page, error)
+
+	// Commit applies all operations at one new revision, or none where a condition does not hold: then the error is a
+	// *ConflictError. A commit without operations is refused.
+	Commit(ctx context.Context, txn Txn) (revision int64, err error)
+
+	// Watch calls emit with every change of keys with the prefix after revision after, in order, in batches that never
+	// split a revision. It blocks until ctx ends (returning its error), emit fails (returning that error), or the
+	// history after that revision is gone (ErrCompacted).
+	Watch(ctx context.Context, prefix string, after int64, emit func(Batch) error) error
+
+	// Revision returns the revision of the last commit.
+	Revision(ctx context.Context) (int64, error)
+
+	// Compact forgets history before revision: reads and watches older than it fail with ErrCompacted.
+	Compact(ctx context.Context, revision int64) error
+}
+
+// Entry is one key at one revision.
+type Entry struct {
+	Key   string
+	Value []byte // shared: never modified
+	// Revision of the last change of the key.
+	Revision int64
+	// Created is the revision at which the key last came into being.
+	Created int64
+}
+
+// ListOptions narrow a List.
+type ListOptions struct {
+	// Revision to read at; 0 for now.
+	Revision int64
+	// From is the first key wanted, included; empty for the first with the prefix.
+	From string
+	// Limit is the largest number of entries wanted; 0 for all.
+	Limit int64
+}
+
+// Page is part of a snapshot.
+type Page struct {
+	Entries []Entry
+	// Revision of the snapshot: the one asked for, or that of the store at the time of reading.
+	Revision int64
+	// More is true where entries follow, and Remaining then counts them.
+	More      bool
+	Remaining int64
+}
+
+// Txn is a set of conditions and of operations. A key may stand in at most one operation.
+type Txn struct {
+	If   []Condition
+	Then []Op
+}
+
+// Condition holds while the key's last change is at Revision; 0 means that the key must not exist.
+type Condition struct {
+	Key      string
+	Revision int64
+}
+
+// Op writes Value to Key, or deletes it where Value is nil.
+type Op struct {
+	Key   string
+	Value []byte
+}
+
+// Batch is a run of events of whole revisions. A batch without events says only that everything up to Revision has been
+// seen.
+type Batch struct {
+	Events   []Event
+	Revision int64
+}
+
+// Event is one change of one key.
+type Event struct {
+	Key string
+	// Value after the change; nil where the key was deleted.
+	Value []byte
+	// Previous value; nil where the key was created.
+	Previous []byte
+	Revision int64
+	// PreviousRevision is that of the change before; 0 where the key was created.
+	PreviousRevision int64
+}
+
+// ErrCompacted says that history asked for is gone.
+var ErrCompacted = errors.New("revision has been compacted")
+
+// ErrFutureRevision says that the revision asked for has not happened yet.
+var ErrFutureRevision = errors.New("revision is in the future")
+
+// ErrTooLarge says that a commit has more operations or bytes than the store takes.
+var ErrTooLarge = errors.New("transaction is larger than the store accepts")
+
+// ErrUnavailable says that the store cannot answer now; whether a commit happened is unknown.
+var ErrUnavailable = errors.New("store is unavailable")
+
+// ConflictError says which conditions of a commit did not hold.
+type ConflictError struct {
+	// Current holds, for each failed condition, the key as it is now; Revision is 0 where it does not exist.
+	Current []Entry
+}
+
+func (e *ConflictError) Error() string {
+	if len(e.Current) == 0 {
+		return "a condition of the commit no longer holds"
+	}
+	return fmt.Sprintf("%s is at revision %d", e.Current[0].Key, e.Current[0].Revision)
+}
+
+// PrefixEnd returns the first key after all keys with the prefix; empty where there is none.
+func PrefixEnd(prefix string) string {
+	end := []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return string(end[:i+1])
+		}
+	}
+	return ""
+}
