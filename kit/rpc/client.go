@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -66,4 +68,26 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("dial %s: %w", cfg.Address, err)
 	}
 	return conn, nil
+}
+
+// WaitServing blocks until the server behind conn reports that it serves, or ctx is done. A process that starts together
+// with its server calls it before its first call, and so starts the moment the server does instead of after a
+// failed call's pause.
+func WaitServing(ctx context.Context, conn grpc.ClientConnInterface) error {
+	// The stream ends with this call.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for {
+		watch, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+		for err == nil {
+			var r *healthpb.HealthCheckResponse
+			if r, err = watch.Recv(); err == nil && r.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+				return nil
+			}
+		}
+		// Otherwise the server went away meanwhile, and WaitForReady waits for the next one.
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
 }

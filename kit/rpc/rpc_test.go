@@ -413,7 +413,12 @@ func TestClientFindsARestartedServer(t *testing.T) {
 	cfg := rpc.ServerConfig{Name: "test", UnixSocket: socket}
 	conn := dial(t, rpc.ClientConfig{Address: "unix://" + socket})
 	for range 3 {
+		waited := make(chan error, 1)
+		go func() { waited <- rpc.WaitServing(context.Background(), conn) }()
 		srv := start(t, cfg, &behaviour{unary: whoAmI})
+		if err := <-waited; err != nil {
+			t.Errorf("WaitServing = %v", err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		out := &wrapperspb.StringValue{}
 		if err := conn.Invoke(ctx, "/test.Echo/Say", wrapperspb.String(""), out, grpc.WaitForReady(true)); err != nil {
@@ -426,6 +431,11 @@ func TestClientFindsARestartedServer(t *testing.T) {
 		if _, err := say(t.Context(), conn, ""); status.Code(err) != codes.Unavailable {
 			t.Errorf("call without a server: %v, want Unavailable at once", err)
 		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := rpc.WaitServing(ctx, conn); !errors.Is(err, context.Canceled) {
+		t.Errorf("WaitServing, cancelled: %v", err)
 	}
 }
 

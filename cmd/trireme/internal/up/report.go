@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"trireme.dev/kit/daemon"
-
 	"google.golang.org/grpc"
+
+	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
 )
 
 // times are what one start took, in seconds; kept in run/up.json for whoever measures.
@@ -36,7 +37,7 @@ func (c *cluster) report(ctx context.Context, ready func()) error {
 	obs := newObserver(conn)
 	return daemon.Run(ctx,
 		daemon.Task{Name: "observe", Run: func(ctx context.Context) error {
-			if err := serving(ctx, conn); err != nil {
+			if err := rpc.WaitServing(ctx, conn); err != nil {
 				return err
 			}
 			return obs.factory.Run(ctx)
@@ -80,7 +81,7 @@ func (c *cluster) follow(ctx context.Context, conn *grpc.ClientConn, obs *observ
 // comeUp waits for one stage after another.
 func (c *cluster) comeUp(ctx context.Context, conn *grpc.ClientConn, obs *observer, t *times) error {
 	begin := c.progress.start
-	if err := serving(ctx, conn); err != nil {
+	if err := rpc.WaitServing(ctx, conn); err != nil {
 		return err
 	}
 	t.GatewaySeconds = time.Since(begin).Seconds()

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"trireme.dev/client/manifest"
 	"trireme.dev/kit/daemon"
@@ -176,21 +175,4 @@ func (c *cluster) stop() {
 // dial connects to the gateway's admin socket.
 func dial(l layout) (*grpc.ClientConn, error) {
 	return rpc.Dial(rpc.ClientConfig{Address: "unix://" + l.socket("apiserver")})
-}
-
-// serving waits until the server behind conn says that it serves.
-func serving(ctx context.Context, conn grpc.ClientConnInterface) error {
-	for {
-		watch, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
-		for err == nil {
-			var r *healthpb.HealthCheckResponse
-			if r, err = watch.Recv(); err == nil && r.GetStatus() == healthpb.HealthCheckResponse_SERVING {
-				return nil
-			}
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		// The server went away meanwhile: WaitForReady waits for the next one.
-	}
 }
