@@ -9,10 +9,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 )
 
 // ClientConfig says how to reach a server.
@@ -73,7 +75,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 // WaitServing blocks until the server behind conn reports that it serves, or ctx is done. A process that starts together
 // with its server calls it before its first call, and so starts the moment the server does instead of after a
 // failed call's pause.
-func WaitServing(ctx context.Context, conn grpc.ClientConnInterface) error {
+func WaitServing(ctx context.Context, conn *grpc.ClientConn) error {
 	// The stream ends with this call.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -85,9 +87,12 @@ func WaitServing(ctx context.Context, conn grpc.ClientConnInterface) error {
 				return nil
 			}
 		}
-		// Otherwise the server went away meanwhile, and WaitForReady waits for the next one.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if status.Code(err) != codes.Unavailable {
+			return fmt.Errorf("wait for %s: %w", conn.Target(), err)
+		}
+		// The server went away meanwhile: WaitForReady waits for the next one.
 	}
 }

@@ -23,7 +23,9 @@ const (
 // layout names what lies where in a state directory.
 type layout struct{ dir string }
 
-func (l layout) path(elem ...string) string { return filepath.Join(append([]string{l.dir}, elem...)...) }
+func (l layout) path(elem ...string) string {
+	return filepath.Join(append([]string{l.dir}, elem...)...)
+}
 func (l layout) socket(service string) string {
 	return l.path("run", service+".sock")
 }
