@@ -1,0 +1,82 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+const (
+	// DefaultSchedulerName is what pods name that do not choose a scheduler.
+	DefaultSchedulerName = "default-scheduler"
+	leaseName            = "trireme-scheduler"
+)
+
+// Config is what an operator sets.
+type Config struct {
+	// APIServer is the gateway's address: unix:///path or host:port. Required.
+	APIServer string
+	// CertFile, KeyFile and CAFile identify the scheduler to the gateway, and to callers where it listens on TCP.
+	CertFile, KeyFile, CAFile string
+	// Insecure speaks TCP without TLS.
+	Insecure bool
+	// Listen is a host:port for health and reflection; empty for none.
+	Listen string
+	// Socket is a unix socket for the same; empty for none.
+	Socket string
+	// SchedulerName of the pods that are placed; default-scheduler where empty.
+	SchedulerName string
+	// LeaderElect has only the holder of the lease kube-system/trireme-scheduler schedule. On by default in
+	// NewConfig.
+	LeaderElect bool
+	// Identity in the lease, unique among schedulers; made from the host's name where empty.
+	Identity string
+	// InitialBackoff and MaxBackoff bound the pause of a pod after a failed attempt; 1 s and 10 s where zero.
+	InitialBackoff, MaxBackoff time.Duration
+	// Seed says where ties between nodes begin; the same seed and input give the same placements.
+	Seed uint64
+}
+
+// NewConfig returns the defaults.
+func NewConfig() Config {
+	return Config{
+		SchedulerName:  DefaultSchedulerName,
+		LeaderElect:    true,
+		InitialBackoff: time.Second,
+		MaxBackoff:     10 * time.Second,
+	}
+}
+
+// AddFlags registers the flags of all fields.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.APIServer, "apiserver", c.APIServer, "`address` of the gateway: unix:///path or host:port")
+	fs.StringVar(&c.CertFile, "cert", c.CertFile, "`file` with the scheduler's certificate")
+	fs.StringVar(&c.KeyFile, "key", c.KeyFile, "`file` with its key")
+	fs.StringVar(&c.CAFile, "ca", c.CAFile, "`file` with the cluster's CA")
+	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "speak TCP without TLS")
+	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` for health and reflection")
+	fs.StringVar(&c.Socket, "socket", c.Socket, "unix `socket` for health and reflection")
+	fs.StringVar(&c.SchedulerName, "scheduler-name", c.SchedulerName, "`name` that pods choose this scheduler by")
+	fs.BoolVar(&c.LeaderElect, "leader-elect", c.LeaderElect, "schedule only while holding the lease kube-system/"+leaseName)
+	fs.StringVar(&c.Identity, "identity", c.Identity, "`name` in the lease; made from the host's name by default")
+	fs.DurationVar(&c.InitialBackoff, "pod-initial-backoff", c.InitialBackoff, "`pause` after a pod's first failed attempt")
+	fs.DurationVar(&c.MaxBackoff, "pod-max-backoff", c.MaxBackoff, "longest `pause` between attempts at a pod")
+	fs.Uint64Var(&c.Seed, "seed", c.Seed, "`number` that says where ties between nodes begin")
+}
+
+// Validate names all that is wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.APIServer == "" {
+		errs = append(errs, errors.New("--apiserver: an address is needed"))
+	}
+	if c.InitialBackoff < 0 || c.MaxBackoff < 0 {
+		errs = append(errs, errors.New("--pod-initial-backoff, --pod-max-backoff: want 0 or more"))
+	}
+	if c.MaxBackoff > 0 && c.MaxBackoff < c.InitialBackoff {
+		errs = append(errs, fmt.Errorf("--pod-max-backoff %s is less than --pod-initial-backoff %s", c.MaxBackoff, c.InitialBackoff))
+	}
+	return errors.Join(errs...)
+}

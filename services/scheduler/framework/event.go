@@ -1,0 +1,92 @@
+package framework
+
+import (
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
+)
+
+// EventResource is a kind of thing whose changes can turn a rejection.
+type EventResource string
+
+// The resources.
+const (
+	// AssignedPod is a pod on a node, or assumed there.
+	AssignedPod EventResource = "AssignedPod"
+	// UnscheduledPod is a pod that waits; an update of one is shown to itself only.
+	UnscheduledPod EventResource = "UnscheduledPod"
+	// Node is a node.
+	Node EventResource = "Node"
+	// PodGroup is a group of pods.
+	PodGroup EventResource = "PodGroup"
+	// AnyResource is every resource.
+	AnyResource EventResource = "*"
+)
+
+// Action is a set of things that can happen to a resource.
+type Action uint32
+
+// The actions.
+const (
+	Add Action = 1 << iota
+	Delete
+	UpdateNodeAllocatable
+	UpdateNodeLabel
+	UpdateNodeTaint
+	UpdateNodeCondition
+	UpdateNodeAnnotation
+	UpdatePodLabel
+	UpdatePodScaleDown
+	UpdatePodToleration
+	UpdatePodGatesEliminated
+	UpdateOther
+
+	// Update is every kind of update.
+	Update = UpdateNodeAllocatable | UpdateNodeLabel | UpdateNodeTaint | UpdateNodeCondition | UpdateNodeAnnotation |
+		UpdatePodLabel | UpdatePodScaleDown | UpdatePodToleration | UpdatePodGatesEliminated | UpdateOther
+	// AllActions is everything.
+	AllActions = Add | Delete | Update
+)
+
+// ClusterEvent is a resource and what happened, or may happen, to it.
+type ClusterEvent struct {
+	Resource EventResource
+	Action   Action
+}
+
+// Matches reports whether the event registered as e covers what happened.
+func (e ClusterEvent) Matches(happened ClusterEvent) bool {
+	if e.Resource != AnyResource && happened.Resource != AnyResource && e.Resource != happened.Resource {
+		return false
+	}
+	return e.Action&happened.Action != 0
+}
+
+// Change is an event with the objects before and after it. The fields of one kind are set: old is nil on Add, new on
+// Delete.
+type Change struct {
+	Event              ClusterEvent
+	OldPod, NewPod     *PodInfo
+	OldNode, NewNode   *corev1.Node
+	OldGroup, NewGroup *schedulingv1.PodGroup
+}
+
+// Hint is a plugin's opinion on whether a change makes a rejected pod worth another try.
+type Hint int
+
+// The hints.
+const (
+	// QueueSkip leaves the pod where it is.
+	QueueSkip Hint = iota
+	// Queue has the pod tried again.
+	Queue
+)
+
+// HintFunc looks at a pod that the plugin rejected and at what changed. It is called with the queue locked, so it must
+// be quick and must not call back.
+type HintFunc func(pod *PodInfo, change *Change) Hint
+
+// EventHint registers an event; without a Hint every occurrence counts as Queue.
+type EventHint struct {
+	Event ClusterEvent
+	Hint  HintFunc
+}

@@ -1,0 +1,91 @@
+package framework
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+)
+
+// NodeInfo is a node with the pods on it, assumed ones included, and the sums that filters and scores read.
+type NodeInfo struct {
+	// Node as the gateway last gave it; nil while pods of a deleted node are still known. Not to be changed.
+	Node *corev1.Node
+	// Pods on the node in the order in which they came.
+	Pods []*PodInfo
+	// Requested is the sum of the pods' requests.
+	Requested Resource
+	// Scored is the sum of what the pods count as when nodes are scored.
+	Scored Resource
+	// Allocatable is what pods may use of the node.
+	Allocatable Resource
+	// Generation grows with every change, over all nodes of a cache.
+	Generation int64
+}
+
+// Name of the node; empty where Node is nil.
+func (n *NodeInfo) Name() string { return n.Node.GetMetadata().GetName() }
+
+// Labels of the node. Not to be changed.
+func (n *NodeInfo) Labels() map[string]string { return n.Node.GetMetadata().GetLabels() }
+
+// Taints of the node. Not to be changed.
+func (n *NodeInfo) Taints() []*corev1.Taint { return n.Node.GetSpec().GetTaints() }
+
+// SetNode takes over a node's new state. A quantity that cannot be read counts as zero and is returned as an error.
+func (n *NodeInfo) SetNode(node *corev1.Node) error {
+	n.Node = node
+	if node == nil {
+		n.Allocatable = Resource{}
+		return nil
+	}
+	allocatable, err := ParseResource(node.GetStatus().GetAllocatable())
+	n.Allocatable = allocatable
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Name(), err)
+	}
+	return nil
+}
+
+// AddPod puts a pod on the node.
+func (n *NodeInfo) AddPod(pod *PodInfo) {
+	n.Pods = append(n.Pods, pod)
+	n.Requested.Add(&pod.Request)
+	n.Scored.Add(&pod.Scored)
+}
+
+var errNotOnNode = errors.New("not on the node")
+
+// RemovePod takes the pod with this uid off the node. It looks from the end, so that taking off pods in the reverse
+// order of their coming restores exactly what was.
+func (n *NodeInfo) RemovePod(uid string) error {
+	for i := len(n.Pods) - 1; i >= 0; i-- {
+		pod := n.Pods[i]
+		if pod.UID() != uid {
+			continue
+		}
+		n.Pods = slices.Delete(n.Pods, i, i+1)
+		n.Requested.Sub(&pod.Request)
+		n.Scored.Sub(&pod.Scored)
+		return nil
+	}
+	return fmt.Errorf("pod with uid %s: %w", uid, errNotOnNode)
+}
+
+// CopyFrom makes n equal to o and independent of it, reusing what n holds.
+func (n *NodeInfo) CopyFrom(o *NodeInfo) {
+	old := n.Pods
+	pods := append(old[:0], o.Pods...)
+	if len(old) > len(pods) {
+		clear(old[len(pods):]) // pods that left must not be kept alive
+	}
+	*n = NodeInfo{
+		Node:        o.Node,
+		Pods:        pods,
+		Requested:   o.Requested.Clone(),
+		Scored:      o.Scored.Clone(),
+		Allocatable: o.Allocatable.Clone(),
+		Generation:  o.Generation,
+	}
+}

@@ -1,0 +1,19 @@
+package framework
+
+// NormalizeDefault scales scores so that the largest becomes MaxScore; reverse then turns them round, so that the
+// smallest raw score is best. Where all are 0 they stay so, or become MaxScore with reverse.
+func NormalizeDefault(scores []int64, reverse bool) {
+	var highest int64
+	for _, s := range scores {
+		highest = max(highest, s)
+	}
+	for i, s := range scores {
+		if highest > 0 {
+			s = s * MaxScore / highest
+		}
+		if reverse {
+			s = MaxScore - s
+		}
+		scores[i] = s
+	}
+}

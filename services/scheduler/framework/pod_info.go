@@ -1,0 +1,61 @@
+package framework
+
+import (
+	"fmt"
+
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+)
+
+// PodInfo is a pod with what the scheduler derives from it once instead of in every cycle. It is immutable; a changed
+// pod gets a new one.
+type PodInfo struct {
+	// Pod as the gateway last gave it. Not to be changed.
+	Pod *corev1.Pod
+	// Request is what the pod takes of its node.
+	Request Resource
+	// Scored is what the pod counts as when nodes are scored: cpu and memory, with a floor for containers that ask
+	// for nothing.
+	Scored Resource
+}
+
+// NewPodInfo derives a PodInfo. A quantity that cannot be read, which the gateway does not let happen, counts as zero and
+// is returned as an error beside the PodInfo.
+func NewPodInfo(pod *corev1.Pod) (*PodInfo, error) {
+	request, scored, err := podRequests(pod.GetSpec())
+	if err != nil {
+		err = fmt.Errorf("pod %s: %w", Key(pod), err)
+	}
+	return &PodInfo{Pod: pod, Request: request, Scored: scored}, err
+}
+
+// UID of the pod.
+func (p *PodInfo) UID() string { return p.Pod.GetMetadata().GetUid() }
+
+// Name is "namespace/name".
+func (p *PodInfo) Name() string { return Key(p.Pod) }
+
+// Priority of the pod, 0 where it has none.
+func (p *PodInfo) Priority() int32 { return p.Pod.GetSpec().GetPriority() }
+
+// Group returns the key of the pod's group and whether it has one.
+func (p *PodInfo) Group() (GroupKey, bool) { return GroupOf(p.Pod) }
+
+// GroupKey names a PodGroup.
+type GroupKey struct{ Namespace, Name string }
+
+// String is "namespace/name".
+func (k GroupKey) String() string { return k.Namespace + "/" + k.Name }
+
+// GroupOf returns the key of a pod's group and whether it has one.
+func GroupOf(pod *corev1.Pod) (GroupKey, bool) {
+	name := pod.GetSpec().GetSchedulingGroup().GetPodGroupName()
+	if name == "" {
+		return GroupKey{}, false
+	}
+	return GroupKey{pod.GetMetadata().GetNamespace(), name}, true
+}
+
+// Key is "namespace/name" of a pod.
+func Key(pod *corev1.Pod) string {
+	return pod.GetMetadata().GetNamespace() + "/" + pod.GetMetadata().GetName()
+}

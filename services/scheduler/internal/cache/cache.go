@@ -1,0 +1,204 @@
+// Package cache holds what the scheduler believes of the cluster: nodes and the pods on them, those included that it has
+// only just decided to put there. A cycle works on a Snapshot of it. It never decides and never talks to the gateway.
+//
+// States of a pod:
+//
+//	          Assume              AddPod (seen bound)
+//	(none) ──────────► assumed ──────────────────────► added
+//	   ▲                 │                              ▲ │
+//	   └──── Forget ─────┘            AddPod ───────────┘ └── RemovePod ──► (none)
+//
+// An assumed pod does not expire: it is confirmed by the watch, forgotten when its binding fails, or forgotten when its
+// deletion is seen.
+package cache
+
+import (
+	"container/list"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"trireme.dev/kit/telemetry"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/scheduler/framework"
+)
+
+// Cache is safe for concurrent use.
+type Cache struct {
+	logger *slog.Logger
+
+	mu         sync.Mutex
+	generation int64
+	nodes      map[string]*list.Element // of *entry
+	recent     *list.List               // entries, most recently changed first
+	pods       map[string]*podState     // by uid
+	scheduled  map[framework.GroupKey]int
+	// order changes when a node comes, goes, or moves to another zone.
+	order int64
+}
+
+type entry struct {
+	name string
+	info framework.NodeInfo
+}
+
+type podState struct {
+	pod     *framework.PodInfo
+	node    string
+	assumed bool
+}
+
+// New returns an empty cache.
+func New(logger *slog.Logger) *Cache {
+	return &Cache{
+		logger:    logger,
+		nodes:     make(map[string]*list.Element),
+		recent:    list.New(),
+		pods:      make(map[string]*podState),
+		scheduled: make(map[framework.GroupKey]int),
+	}
+}
+
+// entryOf returns the node's entry, made where there is none, and marks it changed.
+func (c *Cache) entryOf(name string) *entry {
+	el, ok := c.nodes[name]
+	if !ok {
+		el = c.recent.PushFront(&entry{name: name})
+		c.nodes[name] = el
+	}
+	c.recent.MoveToFront(el)
+	e := el.Value.(*entry)
+	c.generation++
+	e.info.Generation = c.generation
+	return e
+}
+
+// SetNode takes over a node's state.
+func (c *Cache) SetNode(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entryOf(node.GetMetadata().GetName())
+	if e.info.Node == nil || zoneOf(e.info.Node) != zoneOf(node) {
+		c.order++
+	}
+	if err := e.info.SetNode(node); err != nil {
+		c.logger.Warn("node has a quantity that cannot be read", slog.String(telemetry.KeyNode, e.name), slog.Any(telemetry.KeyError, err))
+	}
+}
+
+// RemoveNode forgets a node. Pods that are still known to be on it keep their place in the books until they go.
+func (c *Cache) RemoveNode(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.nodes[name]; !ok {
+		return
+	}
+	e := c.entryOf(name)
+	if e.info.Node != nil {
+		c.order++
+	}
+	_ = e.info.SetNode(nil) // nil cannot fail
+	c.dropIfUnused(e)
+}
+
+func (c *Cache) dropIfUnused(e *entry) {
+	if e.info.Node == nil && len(e.info.Pods) == 0 {
+		c.recent.Remove(c.nodes[e.name])
+		delete(c.nodes, e.name)
+	}
+}
+
+// Assume puts a pod on a node ahead of its binding. It fails where the pod is on a node already or the node is gone.
+func (c *Cache) Assume(pod *framework.PodInfo, node string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if st := c.pods[pod.UID()]; st != nil {
+		return fmt.Errorf("assume pod %s on node %s: it is on node %s", pod.Name(), node, st.node)
+	}
+	el, ok := c.nodes[node]
+	if !ok || el.Value.(*entry).info.Node == nil {
+		return fmt.Errorf("assume pod %s on node %s: the node is gone", pod.Name(), node)
+	}
+	c.put(pod, node, true)
+	return nil
+}
+
+// Forget takes back an Assume and reports whether there was one. A pod that has been confirmed stays.
+func (c *Cache) Forget(pod *framework.PodInfo) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.pods[pod.UID()]
+	if st == nil || !st.assumed {
+		return false
+	}
+	c.take(st)
+	return true
+}
+
+// AddPod takes in a pod that is bound to a node, wherever it was assumed.
+func (c *Cache) AddPod(pod *framework.PodInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if st := c.pods[pod.UID()]; st != nil {
+		c.take(st)
+	}
+	c.put(pod, pod.Pod.GetSpec().GetNodeName(), false)
+}
+
+// RemovePod forgets a pod whatever its state and reports whether it was on a node.
+func (c *Cache) RemovePod(uid string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.pods[uid]
+	if st != nil {
+		c.take(st)
+	}
+	return st != nil
+}
+
+func (c *Cache) put(pod *framework.PodInfo, node string, assumed bool) {
+	c.pods[pod.UID()] = &podState{pod: pod, node: node, assumed: assumed}
+	c.entryOf(node).info.AddPod(pod)
+	if key, ok := pod.Group(); ok {
+		c.scheduled[key]++
+	}
+}
+
+func (c *Cache) take(st *podState) {
+	delete(c.pods, st.pod.UID())
+	e := c.entryOf(st.node)
+	if err := e.info.RemovePod(st.pod.UID()); err != nil {
+		panic(fmt.Sprintf("cache: node %s: %v", st.node, err)) // the books contradict themselves
+	}
+	if key, ok := st.pod.Group(); ok {
+		if c.scheduled[key]--; c.scheduled[key] == 0 {
+			delete(c.scheduled, key)
+		}
+	}
+	c.dropIfUnused(e)
+}
+
+// IsAssumed reports whether the pod is assumed and not confirmed.
+func (c *Cache) IsAssumed(uid string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.pods[uid]
+	return st != nil && st.assumed
+}
+
+// NodeOf returns the node that the pod is on, assumed or bound; empty where it is on none.
+func (c *Cache) NodeOf(uid string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if st := c.pods[uid]; st != nil {
+		return st.node
+	}
+	return ""
+}
+
+// Scheduled counts the pods of a group that are on nodes.
+func (c *Cache) Scheduled(key framework.GroupKey) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.scheduled[key]
+}

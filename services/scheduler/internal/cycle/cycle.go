@@ -1,0 +1,225 @@
+// Package cycle is the middle of the scheduler's chain: it takes one pod or gang at a time from the queue, decides where
+// it goes, and has it bound while it turns to the next. Decider is the pure part; Cycle is the loop around it.
+package cycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/scheduler/framework"
+	"trireme.dev/services/scheduler/internal/cache"
+	"trireme.dev/services/scheduler/internal/queue"
+	"trireme.dev/services/scheduler/internal/report"
+	"trireme.dev/services/scheduler/internal/runtime"
+)
+
+// Deps are the parts that a cycle works with.
+type Deps struct {
+	Queue     *queue.Queue
+	Cache     *cache.Cache
+	Framework *runtime.Framework
+	Reporter  *report.Reporter
+	Logger    *slog.Logger
+}
+
+// Cycle is the scheduling loop.
+type Cycle struct {
+	Deps
+	snapshot cache.Snapshot
+	decider  *Decider
+	bindings sync.WaitGroup
+}
+
+// New returns a loop whose ties begin at seed.
+func New(deps Deps, seed uint64) *Cycle {
+	c := &Cycle{Deps: deps}
+	c.decider = NewDecider(deps.Framework, &c.snapshot, seed)
+	return c
+}
+
+// Run schedules until ctx ends, then waits for the bindings under way. It may run again after that.
+func (c *Cycle) Run(ctx context.Context) error {
+	defer c.bindings.Wait()
+	for {
+		q, err := c.Queue.Pop(ctx)
+		if err != nil {
+			return nil // ctx ended
+		}
+		c.scheduleOne(ctx, q)
+	}
+}
+
+// scheduleOne is one attempt at one pod or gang: snapshot, decide, assume, reserve, permit; the rest goes on beside the
+// next attempt.
+func (c *Cycle) scheduleOne(ctx context.Context, q *framework.Queued) {
+	if err := c.Cache.Update(&c.snapshot); err != nil {
+		c.fail(q, err)
+		return
+	}
+	d := c.decider.Decide(ctx, q)
+	switch {
+	case d.Err != nil:
+		c.fail(q, d.Err)
+		return
+	case len(d.Placed) == 0:
+		c.reject(q, d)
+		return
+	}
+	if st := c.commit(ctx, d.Placed); !st.IsSuccess() {
+		if st.IsRejected() {
+			c.refuse(q, st)
+		} else {
+			c.fail(q, st.Err())
+		}
+		return
+	}
+	c.bindings.Go(func() { c.bind(ctx, q, d) })
+}
+
+// commit assumes all pods in the cache, reserves and asks for permission. On failure nothing of it is left.
+func (c *Cycle) commit(ctx context.Context, group []framework.Assignment) *framework.Status {
+	for i, a := range group {
+		if err := c.Cache.Assume(a.Pod, a.Node); err != nil {
+			c.rollback(ctx, group[:i], nil)
+			return framework.AsStatus(err)
+		}
+	}
+	for _, a := range group {
+		st := c.Framework.RunReserve(ctx, a)
+		if st.IsSuccess() {
+			st = c.Framework.RunPermit(ctx, a)
+		}
+		if !st.IsSuccess() && !st.IsWait() {
+			c.rollback(ctx, group, nil)
+			return st
+		}
+	}
+	return nil
+}
+
+// rollback takes back what commit did. The room that it frees is news to all but the attempt itself.
+func (c *Cycle) rollback(ctx context.Context, group []framework.Assignment, self *framework.Queued) {
+	for _, a := range slices.Backward(group) {
+		c.Framework.RunUnreserve(ctx, a)
+		c.Framework.ReleasePermit(a.Pod)
+		if c.Cache.Forget(a.Pod) && self != nil {
+			c.Queue.Move(framework.Change{
+				Event:  framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete},
+				OldPod: a.Pod,
+			}, self)
+		}
+	}
+}
+
+// bind waits for permission, prepares and binds. All pods of a group share its fate.
+func (c *Cycle) bind(ctx context.Context, q *framework.Queued, d Decision) {
+	st := c.tryBind(ctx, d.Placed)
+	if !st.IsSuccess() {
+		c.rollback(ctx, d.Placed, q)
+		if st.IsRejected() {
+			c.refuse(q, st)
+		} else {
+			c.fail(q, st.Err())
+		}
+		return
+	}
+	uids := make([]string, len(d.Placed))
+	for i, a := range d.Placed {
+		uids[i] = a.Pod.UID()
+		c.Framework.RunPostBind(ctx, a)
+		c.Reporter.Scheduled(a.Pod.Pod, a.Node)
+	}
+	if q.IsGroup() {
+		c.Reporter.Group(q.Group, report.Verdict{
+			Scheduled: true, Reason: report.ReasonScheduled,
+			Message: fmt.Sprintf("%d pods scheduled, %d needed", q.Scheduled+len(d.Placed), q.MinCount()),
+		})
+	}
+	c.say(d.Failed, report.ReasonUnschedulable)
+	c.Queue.Done(q, queue.Outcome{
+		Scheduled: uids, Rejected: len(d.Failed) > 0, Plugins: d.Plugins, Pending: d.Pending,
+	})
+	c.Logger.LogAttrs(ctx, slog.LevelInfo, "scheduled", append(about(q), slog.Int(telemetry.KeyCount, len(d.Placed)),
+		slog.String(telemetry.KeyNode, d.Placed[0].Node))...)
+}
+
+func (c *Cycle) tryBind(ctx context.Context, group []framework.Assignment) (st *framework.Status) {
+	defer func() {
+		if p := recover(); p != nil {
+			st = framework.AsStatus(fmt.Errorf("panic while binding: %v", p))
+		}
+	}()
+	for _, a := range group {
+		if st := c.Framework.WaitOnPermit(ctx, a.Pod); !st.IsSuccess() {
+			return st
+		}
+	}
+	for _, a := range group {
+		if st := c.Framework.RunPreBind(ctx, a); !st.IsSuccess() {
+			return st
+		}
+	}
+	return c.Framework.RunBind(ctx, group)
+}
+
+// reject ends an attempt that found no place.
+func (c *Cycle) reject(q *framework.Queued, d Decision) {
+	c.Logger.LogAttrs(context.Background(), slog.LevelDebug, "unschedulable",
+		append(about(q), slog.String(telemetry.KeyMessage, d.Failed[0].Message))...)
+	c.say(d.Failed, report.ReasonUnschedulable)
+	if q.IsGroup() {
+		c.Reporter.Group(q.Group, report.Verdict{Reason: report.ReasonUnschedulable, Message: d.Message})
+	}
+	c.Queue.Done(q, queue.Outcome{Rejected: true, Plugins: d.Plugins, Pending: d.Pending})
+}
+
+// refuse ends an attempt that a plugin refused after a place was found.
+func (c *Cycle) refuse(q *framework.Queued, st *framework.Status) {
+	d := Decision{Plugins: []string{st.Plugin()}, Message: st.Message()}
+	if st.Code() == framework.Pending {
+		d.Pending = d.Plugins
+	}
+	for _, p := range q.Pods {
+		d.Failed = append(d.Failed, Failure{Pod: p, Message: d.Message})
+	}
+	c.reject(q, d)
+}
+
+// fail ends an attempt that ran into an unexpected error.
+func (c *Cycle) fail(q *framework.Queued, err error) {
+	if !errors.Is(err, context.Canceled) {
+		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "scheduling failed, will be tried again",
+			append(about(q), slog.Any(telemetry.KeyError, err))...)
+		var failed []Failure
+		for _, p := range q.Pods {
+			failed = append(failed, Failure{Pod: p, Message: err.Error()})
+		}
+		c.say(failed, report.ReasonSchedulerError)
+		if q.IsGroup() {
+			c.Reporter.Group(q.Group, report.Verdict{Reason: report.ReasonSchedulerError, Message: err.Error()})
+		}
+	}
+	c.Queue.Done(q, queue.Outcome{Failed: true})
+}
+
+// say tells people, for the pods that still wait: one that is gone or bound meanwhile has no use for it.
+func (c *Cycle) say(failed []Failure, reason string) {
+	for _, f := range failed {
+		if pod := c.Queue.Pod(f.Pod.UID()); pod != nil {
+			c.Reporter.FailedScheduling(pod, report.Verdict{Reason: reason, Message: f.Message, NominatedNode: f.NominatedNode})
+		}
+	}
+}
+
+func about(q *framework.Queued) []slog.Attr {
+	key := telemetry.KeyPod
+	if q.IsGroup() {
+		key = telemetry.KeyPodGroup
+	}
+	return []slog.Attr{slog.String(key, q.Name()), slog.Int(telemetry.KeyAttempt, q.Attempts)}
+}

@@ -1,0 +1,96 @@
+package cycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"trireme.dev/services/scheduler/framework"
+)
+
+const messageNoNodes = "no nodes available to schedule pods"
+
+// fitError is why a pod fits nowhere.
+type fitError struct {
+	pod       *framework.PodInfo
+	nodes     int
+	preFilter *framework.Status
+	// reasons counts nodes by reason; a node may give several.
+	reasons    map[string]int
+	plugins    map[string]struct{}
+	pending    map[string]struct{}
+	postFilter string
+	nominated  string
+}
+
+func newFitError(pod *framework.PodInfo, nodes int) *fitError {
+	return &fitError{pod: pod, nodes: nodes, reasons: map[string]int{}, plugins: map[string]struct{}{}, pending: map[string]struct{}{}}
+}
+
+// add notes the plugin that rejected.
+func (f *fitError) add(st *framework.Status) {
+	p := st.Plugin()
+	if p == "" {
+		return
+	}
+	if st.Code() == framework.Pending {
+		f.pending[p] = struct{}{}
+		return
+	}
+	f.plugins[p] = struct{}{}
+}
+
+// count notes a node's rejection.
+func (f *fitError) count(st *framework.Status) {
+	f.add(st)
+	for _, r := range st.Reasons() {
+		f.reasons[r]++
+	}
+}
+
+// message is Kubernetes' own: "0/3 nodes are available: 1 Too many pods, 2 Insufficient cpu." It names forPod where the
+// reader could not know which pod is meant.
+func (f *fitError) message(forPod string) string {
+	if f.nodes == 0 {
+		return messageNoNodes
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "0/%d nodes are available", f.nodes)
+	if forPod != "" {
+		fmt.Fprintf(&b, " for pod %s", forPod)
+	}
+	b.WriteByte(':')
+	if f.preFilter != nil {
+		fmt.Fprintf(&b, " %s.", f.preFilter.Message())
+	} else if len(f.reasons) > 0 {
+		lines := make([]string, 0, len(f.reasons))
+		for reason, n := range f.reasons {
+			lines = append(lines, fmt.Sprintf("%d %s", n, reason))
+		}
+		slices.Sort(lines) // as strings, as Kubernetes does
+		fmt.Fprintf(&b, " %s.", strings.Join(lines, ", "))
+	}
+	if f.postFilter != "" {
+		b.WriteString(" " + f.postFilter)
+	}
+	return b.String()
+}
+
+func (f *fitError) failure(message string) Failure {
+	return Failure{Pod: f.pod, Message: message, NominatedNode: f.nominated}
+}
+
+// groupMessage says what a group lacks, with the first of its pods that did not fit as the example.
+func groupMessage(q *framework.Queued, fit int, failures []*fitError) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pod group %s needs %d pods placed together; ", q.GroupKey, q.MinCount())
+	if q.Scheduled > 0 {
+		fmt.Fprintf(&b, "%d scheduled, ", q.Scheduled)
+	}
+	fmt.Fprintf(&b, "%d fit", fit)
+	if len(failures) > 0 {
+		f := failures[0]
+		b.WriteString(": " + f.message(f.pod.Pod.GetMetadata().GetName()))
+	}
+	return b.String()
+}

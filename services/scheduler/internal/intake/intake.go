@@ -1,0 +1,251 @@
+// Package intake turns what the informers hear into what queue and cache know: it decides for each pod whether it waits,
+// takes room on a node, or is none of the scheduler's business, and names each change so that the queue can tell whom it
+// concerns. It writes nothing to the gateway.
+package intake
+
+import (
+	"log/slog"
+	"maps"
+
+	"google.golang.org/protobuf/proto"
+
+	"trireme.dev/client/informer"
+	"trireme.dev/kit/telemetry"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
+	"trireme.dev/services/scheduler/framework"
+	"trireme.dev/services/scheduler/internal/cache"
+	"trireme.dev/services/scheduler/internal/queue"
+	"trireme.dev/services/scheduler/internal/runtime"
+)
+
+// Intake feeds a queue and a cache.
+type Intake struct {
+	// SchedulerName of the pods that are ours.
+	SchedulerName string
+	Queue         *queue.Queue
+	Cache         *cache.Cache
+	Framework     *runtime.Framework
+	Logger        *slog.Logger
+}
+
+// Register subscribes to pods, nodes and groups.
+func (in *Intake) Register(f *informer.Factory) {
+	informer.Of[*schedulingv1.PodGroup](f, informer.Config{}).AddHandler(informer.Handler[*schedulingv1.PodGroup]{
+		Add:    func(g *schedulingv1.PodGroup, _ bool) { in.setGroup(nil, g) },
+		Update: in.setGroup,
+		Delete: in.deleteGroup,
+	})
+	informer.Of[*corev1.Node](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Node]{
+		Add:    func(n *corev1.Node, _ bool) { in.addNode(n) },
+		Update: in.updateNode,
+		Delete: in.deleteNode,
+	})
+	informer.Of[*corev1.Pod](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Pod]{
+		Add:    func(p *corev1.Pod, _ bool) { in.addPod(p) },
+		Update: in.updatePod,
+		Delete: in.deletePod,
+	})
+}
+
+// class is what a pod is to the scheduler.
+type class int
+
+const (
+	foreign  class = iota // another scheduler's, ended, or being deleted before it was placed
+	pending               // waits for us
+	assigned              // takes room on a node
+)
+
+func (in *Intake) classify(pod *corev1.Pod) class {
+	switch phase := pod.GetStatus().GetPhase(); {
+	case phase == "Succeeded" || phase == "Failed":
+		return foreign
+	case pod.GetSpec().GetNodeName() != "":
+		return assigned
+	case pod.GetSpec().GetSchedulerName() == in.SchedulerName && pod.GetMetadata().GetDeletionTimestamp() == nil:
+		return pending
+	}
+	return foreign
+}
+
+func (in *Intake) info(pod *corev1.Pod) *framework.PodInfo {
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		in.Logger.Warn("pod has a quantity that cannot be read",
+			slog.String(telemetry.KeyPod, framework.Key(pod)), slog.Any(telemetry.KeyError, err))
+	}
+	return info
+}
+
+func (in *Intake) addPod(pod *corev1.Pod) {
+	switch in.classify(pod) {
+	case pending:
+		in.Queue.Add(in.info(pod))
+	case assigned:
+		info := in.info(pod)
+		in.Cache.AddPod(info)
+		in.Queue.Delete(info.UID())
+		in.move(framework.AssignedPod, framework.Add, nil, info)
+	}
+}
+
+func (in *Intake) updatePod(before, after *corev1.Pod) {
+	if before.GetMetadata().GetUid() != after.GetMetadata().GetUid() {
+		in.deletePod(before)
+		in.addPod(after)
+		return
+	}
+	was, is := in.classify(before), in.classify(after)
+	switch {
+	case was == pending && is == pending:
+		in.updatePending(after)
+	case was == assigned && is == assigned:
+		in.updateAssigned(before, after)
+	case is == assigned, is == pending:
+		// From waiting to bound the cache goes first: the room must not look free in between.
+		in.addPod(after)
+	case is == foreign:
+		in.deletePod(before)
+	}
+}
+
+func (in *Intake) updatePending(after *corev1.Pod) {
+	info := in.info(after)
+	if in.Cache.IsAssumed(info.UID()) {
+		// News from before its binding, which may be done with already: only of use if it still waits for the outcome.
+		in.Queue.Update(info)
+		return
+	}
+	in.Queue.Add(info)
+}
+
+func (in *Intake) updateAssigned(before, after *corev1.Pod) {
+	om, nm := before.GetMetadata(), after.GetMetadata()
+	if om.GetGeneration() == nm.GetGeneration() && maps.Equal(om.GetLabels(), nm.GetLabels()) {
+		return // its status only, which no plugin looks at
+	}
+	old, info := in.info(before), in.info(after)
+	in.Cache.AddPod(info)
+	var action framework.Action
+	if queue.ScaledDown(old, info) {
+		action |= framework.UpdatePodScaleDown
+	}
+	if !maps.Equal(om.GetLabels(), nm.GetLabels()) {
+		action |= framework.UpdatePodLabel
+	}
+	if action != 0 {
+		in.move(framework.AssignedPod, action, old, info)
+	}
+}
+
+// deletePod handles a pod that is gone, or none of ours any more, given its last state.
+func (in *Intake) deletePod(last *corev1.Pod) {
+	uid := last.GetMetadata().GetUid()
+	in.Queue.Delete(uid)
+	if w := in.Framework.WaitingPod(uid); w != nil {
+		w.Reject("", "the pod was deleted")
+	}
+	// An assumed pod gives back its room at once, while its doomed binding ends.
+	if in.Cache.RemovePod(uid) {
+		in.move(framework.AssignedPod, framework.Delete, in.info(last), nil)
+	}
+}
+
+func (in *Intake) move(resource framework.EventResource, action framework.Action, old, pod *framework.PodInfo) {
+	in.Queue.Move(framework.Change{
+		Event:  framework.ClusterEvent{Resource: resource, Action: action},
+		OldPod: old, NewPod: pod,
+	}, nil)
+}
+
+func (in *Intake) addNode(node *corev1.Node) {
+	in.Cache.SetNode(node)
+	in.Queue.Move(framework.Change{
+		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add}, NewNode: node,
+	}, nil)
+}
+
+func (in *Intake) updateNode(before, after *corev1.Node) {
+	action := nodeChange(before, after)
+	if action == 0 {
+		return // a heartbeat
+	}
+	in.Cache.SetNode(after)
+	in.Queue.Move(framework.Change{
+		Event: framework.ClusterEvent{Resource: framework.Node, Action: action}, OldNode: before, NewNode: after,
+	}, nil)
+}
+
+func (in *Intake) deleteNode(last *corev1.Node) {
+	in.Cache.RemoveNode(last.GetMetadata().GetName())
+	in.Queue.Move(framework.Change{
+		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Delete}, OldNode: last,
+	}, nil)
+}
+
+// nodeChange says in what way a node changed, as far as scheduling goes.
+func nodeChange(before, after *corev1.Node) framework.Action {
+	var action framework.Action
+	if !maps.Equal(before.GetStatus().GetAllocatable(), after.GetStatus().GetAllocatable()) {
+		action |= framework.UpdateNodeAllocatable
+	}
+	if !maps.Equal(before.GetMetadata().GetLabels(), after.GetMetadata().GetLabels()) {
+		action |= framework.UpdateNodeLabel
+	}
+	if !sameTaints(before.GetSpec(), after.GetSpec()) {
+		action |= framework.UpdateNodeTaint
+	}
+	if !sameConditions(before.GetStatus().GetConditions(), after.GetStatus().GetConditions()) {
+		action |= framework.UpdateNodeCondition
+	}
+	if !maps.Equal(before.GetMetadata().GetAnnotations(), after.GetMetadata().GetAnnotations()) {
+		action |= framework.UpdateNodeAnnotation
+	}
+	return action
+}
+
+func sameTaints(a, b *corev1.NodeSpec) bool {
+	// A cordon is a taint in all but name.
+	if a.GetUnschedulable() != b.GetUnschedulable() || len(a.GetTaints()) != len(b.GetTaints()) {
+		return false
+	}
+	for i, t := range a.GetTaints() {
+		if !proto.Equal(t, b.GetTaints()[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameConditions compares what conditions say, not when they said it.
+func sameConditions(a, b []*corev1.NodeCondition) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i, c := range a {
+		if c.GetType() != b[i].GetType() || c.GetStatus() != b[i].GetStatus() {
+			return false
+		}
+	}
+	return true
+}
+
+func (in *Intake) setGroup(before, after *schedulingv1.PodGroup) {
+	in.Queue.SetGroup(after)
+	action := framework.Add
+	if before != nil {
+		action = framework.UpdateOther
+	}
+	in.Queue.Move(framework.Change{
+		Event: framework.ClusterEvent{Resource: framework.PodGroup, Action: action}, OldGroup: before, NewGroup: after,
+	}, nil)
+}
+
+func (in *Intake) deleteGroup(last *schedulingv1.PodGroup) {
+	meta := last.GetMetadata()
+	in.Queue.DeleteGroup(framework.GroupKey{Namespace: meta.GetNamespace(), Name: meta.GetName()})
+	in.Queue.Move(framework.Change{
+		Event: framework.ClusterEvent{Resource: framework.PodGroup, Action: framework.Delete}, OldGroup: last,
+	}, nil)
+}

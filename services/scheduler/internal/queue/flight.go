@@ -1,0 +1,163 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"trireme.dev/services/scheduler/framework"
+)
+
+// Outcome is how an attempt ended.
+type Outcome struct {
+	// Scheduled are the uids of the pods that are bound, or as good as bound; the queue forgets them.
+	Scheduled []string
+	// Rejected is set where pods of the attempt remain because they were refused.
+	Rejected bool
+	// Plugins that refused, and those of them that wait for someone outside.
+	Plugins, Pending []string
+	// Failed is set where pods remain because of an unexpected error.
+	Failed bool
+}
+
+// logged is an event in the log, which except is not to be shown.
+type logged struct {
+	change *framework.Change
+	except *entity
+}
+
+// Pop waits for the next entity, takes it out and returns what it is made of. Every Pop must be answered by exactly one
+// Done. What waits out a rejection is handed out early where nothing else is ready; what waits out an error is not.
+func (q *Queue) Pop(ctx context.Context) (*framework.Queued, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if p := q.tryPop(); p != nil {
+			return p, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-q.ready:
+		}
+	}
+}
+
+func (q *Queue) tryPop() *framework.Queued {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var e *entity
+	switch {
+	case q.active.Len() > 0:
+		e = q.active.pop()
+	case q.backoff.Len() > 0:
+		e = q.backoff.pop()
+	default:
+		return nil
+	}
+	e.view.Attempts++
+	if e.view.IsGroup() {
+		e.view.Scheduled = q.cfg.Scheduled(e.view.GroupKey)
+	}
+	popped := e.view
+	popped.Pods = slices.Clone(e.view.Pods)
+	e.place, e.popped, e.changed = placeInFlight, &popped, false
+	q.inFlight[&popped] = e
+	e.marker = q.log.PushBack(e)
+	return &popped
+}
+
+// Done ends the attempt that Pop began. Pods that remain wait for an event that could turn the rejection, unless one
+// came meanwhile; after an error, for time.
+func (q *Queue) Done(popped *framework.Queued, o Outcome) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.inFlight[popped]
+	if e == nil {
+		return
+	}
+	if o.Rejected && len(o.Plugins)+len(o.Pending) == 0 {
+		o.Failed = true // nobody could say what would help, so time must
+	}
+	q.detach(e)
+	how := q.replay(e, &o)
+	for _, uid := range o.Scheduled {
+		if rec := q.pods[uid]; rec != nil && rec.entity == e {
+			q.drop(uid)
+		}
+	}
+	if e.empty() {
+		q.discard(e)
+		return
+	}
+	q.recheck(e)
+	switch {
+	case o.Failed:
+		e.errors++
+		e.view.Timestamp = time.Now()
+		e.rejectedBy, e.pendingBy = nil, nil
+		q.setBackoff(e)
+		q.admit(e, true)
+	case o.Rejected:
+		e.errors = 0
+		e.unschedulable++
+		e.view.Timestamp = time.Now()
+		q.setBackoff(e)
+		if e.changed {
+			how = max(how, hintAfterBackoff)
+		}
+		if how == hintSkip && q.gateOf(e) == nil {
+			q.park(e)
+			break
+		}
+		q.move(e, how)
+	default:
+		// Members that came meanwhile, or that the attempt left out: their turn, with the time that they have waited.
+		e.until = time.Time{}
+		q.admit(e, false)
+	}
+	// The group's object may have come, gone or changed its policy while the attempt was in flight.
+	e.any(func(p *framework.PodInfo) bool {
+		if key, ok := p.Group(); ok {
+			q.regroup(key, false)
+		}
+		return true
+	})
+}
+
+// replay closes the entity's window on the log and says what the events in it make of the rejection.
+func (q *Queue) replay(e *entity, o *Outcome) hintResult {
+	e.rejectedBy, e.pendingBy = set(o.Plugins), set(o.Pending)
+	how := hintSkip
+	if o.Rejected && !o.Failed {
+		for el := e.marker.Next(); el != nil && how != hintNow; el = el.Next() {
+			if l, ok := el.Value.(logged); ok && l.except != e {
+				how = max(how, q.hint(e, l.change))
+			}
+		}
+	}
+	q.log.Remove(e.marker)
+	e.marker = nil
+	for el := q.log.Front(); el != nil; el = q.log.Front() {
+		if _, ok := el.Value.(logged); !ok {
+			break // someone popped earlier still needs what follows
+		}
+		q.log.Remove(el)
+	}
+	return how
+}
+
+// record keeps an event for those in flight.
+func (q *Queue) record(change *framework.Change, except *entity) {
+	if len(q.inFlight) > 0 {
+		q.log.PushBack(logged{change, except})
+	}
+}
+
+func set(names []string) map[string]struct{} {
+	s := make(map[string]struct{}, len(names))
+	for _, n := range names {
+		s[n] = struct{}{}
+	}
+	return s
+}

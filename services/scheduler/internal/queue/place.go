@@ -1,0 +1,157 @@
+package queue
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"trireme.dev/services/scheduler/framework"
+)
+
+// detach takes the entity out of the place that it is in.
+func (q *Queue) detach(e *entity) {
+	switch e.place {
+	case placeActive:
+		q.active.remove(e)
+	case placeBackoff:
+		q.backoff.remove(e)
+	case placeFailed:
+		q.failed.remove(e)
+	case placePool:
+		delete(q.pool, e)
+	case placeInFlight:
+		delete(q.inFlight, e.popped)
+		e.popped = nil
+	}
+	e.place = placeNone
+}
+
+// discard forgets an empty entity.
+func (q *Queue) discard(e *entity) {
+	q.detach(e)
+	delete(q.unsaid, e)
+	if e.view.IsGroup() {
+		delete(q.gangs, e.view.GroupKey)
+	}
+}
+
+// readmit decides anew after something about the entity itself changed: its pods or its group. It is not for entities in
+// flight.
+func (q *Queue) readmit(e *entity) {
+	failed := e.place == placeFailed
+	q.detach(e)
+	q.admit(e, failed)
+}
+
+// admit puts an entity that is in no place where it belongs, as far as gates and backoff go: the pool, a backoff heap,
+// or active.
+func (q *Queue) admit(e *entity, failed bool) {
+	if e.empty() {
+		q.discard(e)
+		return
+	}
+	if e.gate = q.gateOf(e); e.gate != nil {
+		e.place = placePool
+		q.pool[e] = struct{}{}
+		if _, ok := q.unsaid[e]; !ok {
+			q.unsaid[e] = time.Now().Add(gateReportDelay)
+			q.nudge()
+		}
+		return
+	}
+	delete(q.unsaid, e)
+	if len(e.held) > 0 {
+		q.unsaid[e] = time.Now().Add(gateReportDelay)
+		q.nudge()
+	}
+	switch {
+	case !time.Now().Before(e.until):
+		e.place = placeActive
+		q.active.push(e)
+		q.signal()
+	case failed:
+		e.place = placeFailed
+		q.failed.push(e)
+		q.nudge()
+	default:
+		e.place = placeBackoff
+		q.backoff.push(e)
+		q.nudge()
+		q.signal() // Pop may take it if nothing else is ready
+	}
+}
+
+// gateOf asks the gates of the entity as a whole.
+func (q *Queue) gateOf(e *entity) *framework.Status {
+	if e.view.IsGroup() {
+		e.view.Scheduled = q.cfg.Scheduled(e.view.GroupKey)
+		if st := q.cfg.PreEnqueueGroup(&e.view); !st.IsSuccess() {
+			return st
+		}
+	}
+	if len(e.view.Pods) > 0 {
+		return nil
+	}
+	uid := slices.Min(slices.Collect(maps.Keys(e.held)))
+	return e.held[uid].status
+}
+
+// recheck runs PreEnqueue of all pods again: what held one back may be over, or have come up.
+func (q *Queue) recheck(e *entity) {
+	all := slices.Clone(e.view.Pods)
+	for _, h := range e.held {
+		all = append(all, h.pod)
+	}
+	for _, pod := range all {
+		st := q.cfg.PreEnqueue(pod)
+		if st.IsSuccess() != (e.held[pod.UID()] == nil) {
+			e.replace(pod, st)
+		}
+	}
+}
+
+// park puts a rejected entity into the pool.
+func (q *Queue) park(e *entity) {
+	e.place = placePool
+	q.pool[e] = struct{}{}
+	q.nudge()
+}
+
+// pause is the backoff after the n-th attempt that failed in the same way: 1, 2, 4, 8, 10, 10 s by default.
+func (q *Queue) pause(n int) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	d := q.cfg.InitialBackoff
+	for range n - 1 {
+		if d >= q.cfg.MaxBackoff {
+			break
+		}
+		d *= 2
+	}
+	return min(d, q.cfg.MaxBackoff)
+}
+
+// setBackoff computes when the entity may be tried again. Whole seconds, rounded down, put those that come due
+// together into the order of the queue rather than of their milliseconds.
+func (q *Queue) setBackoff(e *entity) {
+	n := e.unschedulable
+	if e.errors > 0 {
+		n = e.errors
+	}
+	e.until = e.view.Timestamp.Add(q.pause(n)).Truncate(time.Second)
+}
+
+func (q *Queue) signal() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (q *Queue) nudge() {
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,78 @@
+package queue
+
+import (
+	"context"
+	"time"
+)
+
+// Run lets time pass in the queue: it ends backoffs, flushes what has been in the pool for too long, and reports what is
+// held back. It sleeps until the next of these is due.
+func (q *Queue) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-q.kick:
+		case <-timer.C:
+		}
+		gated, next := q.tick()
+		for _, g := range gated {
+			q.cfg.OnGated(g)
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// tick does what is due and says when to come again.
+func (q *Queue) tick() ([]Gated, time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	next := now.Add(time.Hour)
+	for _, h := range []*entityHeap{&q.backoff, &q.failed} {
+		for h.Len() > 0 && !now.Before(h.items[0].until) {
+			e := h.pop()
+			e.place = placeNone
+			q.recheck(e)
+			q.admit(e, false)
+		}
+		if h.Len() > 0 {
+			next = earlier(next, h.items[0].until)
+		}
+	}
+	for e := range q.pool {
+		if e.gate != nil {
+			continue
+		}
+		if due := e.view.Timestamp.Add(maxUnschedulable); now.Before(due) {
+			next = earlier(next, due.Truncate(flushPeriod).Add(flushPeriod))
+			continue
+		}
+		q.move(e, hintAfterBackoff)
+	}
+	var gated []Gated
+	for e, due := range q.unsaid {
+		if now.Before(due) {
+			next = earlier(next, due)
+			continue
+		}
+		delete(q.unsaid, e)
+		g := Gated{GroupKey: e.view.GroupKey, Group: e.view.Group, Status: e.gate}
+		for _, p := range e.gatedPods() {
+			if p.Status != nil {
+				g.Pods = append(g.Pods, p)
+			}
+		}
+		gated = append(gated, g)
+	}
+	return gated, next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

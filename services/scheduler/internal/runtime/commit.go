@@ -1,0 +1,117 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"trireme.dev/services/scheduler/framework"
+)
+
+// RunReserve runs Reserve until one fails. The caller runs RunUnreserve then.
+func (f *Framework) RunReserve(ctx context.Context, a framework.Assignment) *framework.Status {
+	for _, p := range f.reserve {
+		if st := p.Reserve(ctx, a.State, a.Pod, a.Node); !st.IsSuccess() {
+			st = st.WithPlugin(p.Name())
+			if st.IsRejected() {
+				return st
+			}
+			return asError("Reserve", st)
+		}
+	}
+	return nil
+}
+
+// RunUnreserve runs Unreserve of all plugins in reverse order.
+func (f *Framework) RunUnreserve(ctx context.Context, a framework.Assignment) {
+	for _, p := range slices.Backward(f.reserve) {
+		p.Unreserve(ctx, a.State, a.Pod, a.Node)
+	}
+}
+
+// RunPermit asks all plugins. Where one says Wait and none refuses, the pod is held from now on, and the caller must
+// call WaitOnPermit.
+func (f *Framework) RunPermit(ctx context.Context, a framework.Assignment) *framework.Status {
+	var (
+		waits    map[string]time.Duration
+		rejected *framework.Status
+	)
+	for _, p := range f.permit {
+		st, timeout := p.Permit(ctx, a.State, a.Pod, a.Node)
+		st = st.WithPlugin(p.Name())
+		switch {
+		case st.IsSuccess():
+		case st.IsWait():
+			if waits == nil {
+				waits = make(map[string]time.Duration)
+			}
+			waits[p.Name()] = min(timeout, framework.MaxPermitTimeout)
+		case st.IsRejected():
+			if rejected == nil {
+				rejected = st
+			}
+		default:
+			return asError("Permit", st)
+		}
+	}
+	if rejected != nil {
+		return rejected
+	}
+	if waits == nil {
+		return nil
+	}
+	f.waiting.hold(a.Pod, waits)
+	return framework.NewStatus(framework.Wait)
+}
+
+// WaitOnPermit blocks until the pod is let go or refused; at once where it is not held.
+func (f *Framework) WaitOnPermit(ctx context.Context, pod *framework.PodInfo) *framework.Status {
+	w := f.waiting.get(pod.UID())
+	if w == nil {
+		return nil
+	}
+	defer f.waiting.release(pod.UID())
+	select {
+	case st := <-w.answer:
+		return st
+	case <-ctx.Done():
+		return framework.AsStatus(fmt.Errorf("waiting at Permit: %w", ctx.Err()))
+	}
+}
+
+// RunPreBind stops at the first failure.
+func (f *Framework) RunPreBind(ctx context.Context, a framework.Assignment) *framework.Status {
+	for _, p := range f.preBind {
+		if st := p.PreBind(ctx, a.State, a.Pod, a.Node); !st.IsSuccess() {
+			st = st.WithPlugin(p.Name())
+			if st.IsRejected() {
+				return st
+			}
+			return asError("PreBind", st)
+		}
+	}
+	return nil
+}
+
+// RunBind asks plugins until one does not skip.
+func (f *Framework) RunBind(ctx context.Context, group []framework.Assignment) *framework.Status {
+	for _, p := range f.bind {
+		st := p.Bind(ctx, group)
+		if st.IsSkip() {
+			continue
+		}
+		if !st.IsSuccess() {
+			return asError("Bind", st.WithPlugin(p.Name()))
+		}
+		return nil
+	}
+	return framework.AsStatus(fmt.Errorf("all %d bind plugins skipped", len(f.bind)))
+}
+
+// RunPostBind tells all plugins.
+func (f *Framework) RunPostBind(ctx context.Context, a framework.Assignment) {
+	for _, p := range f.postBind {
+		p.PostBind(ctx, a.State, a.Pod, a.Node)
+	}
+}

@@ -1,0 +1,97 @@
+// Package tainttoleration keeps pods off nodes with taints that they do not tolerate, and prefers nodes with fewer taints
+// that ask softly.
+package tainttoleration
+
+import (
+	"fmt"
+
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/scheduler/framework"
+)
+
+// Name of the plugin.
+const Name = "TaintToleration"
+
+const stateKey = Name + "/preferNoSchedule"
+
+// Plugin is a Filter and a Score. The zero value is ready.
+type Plugin struct{}
+
+// soft are the tolerations that may bear a PreferNoSchedule taint.
+type soft []*corev1.Toleration
+
+// Clone implements framework.StateData; the list is never changed.
+func (s soft) Clone() framework.StateData { return s }
+
+// Name implements framework.Plugin.
+func (Plugin) Name() string { return Name }
+
+// EventsToRegister implements framework.EnqueueExtensions.
+func (Plugin) EventsToRegister() []framework.EventHint {
+	return []framework.EventHint{
+		{
+			Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add | framework.UpdateNodeTaint},
+			Hint: func(pod *framework.PodInfo, change *framework.Change) framework.Hint {
+				tolerations := pod.Pod.GetSpec().GetTolerations()
+				now := framework.UntoleratedTaint(change.NewNode.GetSpec().GetTaints(), tolerations)
+				if now != nil {
+					return framework.QueueSkip
+				}
+				if change.OldNode != nil && framework.UntoleratedTaint(change.OldNode.GetSpec().GetTaints(), tolerations) == nil {
+					return framework.QueueSkip
+				}
+				return framework.Queue
+			},
+		},
+		{Event: framework.ClusterEvent{Resource: framework.UnscheduledPod, Action: framework.UpdatePodToleration}},
+	}
+}
+
+// Filter implements framework.FilterPlugin. The first taint that is not tolerated is named.
+func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	taints := node.Taints()
+	if len(taints) == 0 {
+		return nil
+	}
+	taint := framework.UntoleratedTaint(taints, pod.Pod.GetSpec().GetTolerations())
+	if taint == nil {
+		return nil
+	}
+	return framework.NewStatus(framework.UnschedulableAndUnresolvable,
+		fmt.Sprintf("node(s) had untolerated taint {%s: %s}", taint.GetKey(), taint.GetValue()))
+}
+
+// PreScore implements framework.PreScorePlugin. It always scores, so that all nodes get the weight where no node has a
+// soft taint, as people who compare scores expect.
+func (Plugin) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+	var s soft
+	for _, t := range pod.Pod.GetSpec().GetTolerations() {
+		if e := t.GetEffect(); e == "" || e == framework.TaintPreferNoSchedule {
+			s = append(s, t)
+		}
+	}
+	state.Write(stateKey, s)
+	return nil
+}
+
+// Score implements framework.ScorePlugin: the number of soft taints not tolerated.
+func (Plugin) Score(state *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+	taints := node.Taints()
+	if len(taints) == 0 {
+		return 0, nil
+	}
+	tolerations, _ := state.Read(stateKey).(soft)
+	var n int64
+	for _, taint := range taints {
+		if taint.GetEffect() == framework.TaintPreferNoSchedule && !framework.Tolerates(tolerations, taint) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// NormalizeScore implements framework.NormalizeScorePlugin: fewest is best.
+func (Plugin) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, scores []int64) *framework.Status {
+	framework.NormalizeDefault(scores, true)
+	return nil
+}

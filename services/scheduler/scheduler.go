@@ -1,0 +1,158 @@
+// Package scheduler puts pods on nodes. It is the scheduling chain of the system:
+//
+//	informers → intake → queue → cycle → framework (plugins) → bind
+//	                        ▲       │ snapshot                   │
+//	                        │     cache ◄── assume ──────────────┘
+//	                        └── what did not fit
+//
+// It reads pods, nodes and pod groups from the gateway and writes bindings, the condition PodScheduled, the condition of
+// pod groups, and events; it never starts or stops a pod. This file wires the parts.
+package scheduler
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+
+	"google.golang.org/grpc"
+
+	"trireme.dev/client/informer"
+	"trireme.dev/client/leader"
+	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/scheduler/framework"
+	"trireme.dev/services/scheduler/internal/bind"
+	"trireme.dev/services/scheduler/internal/cache"
+	"trireme.dev/services/scheduler/internal/cycle"
+	"trireme.dev/services/scheduler/internal/intake"
+	"trireme.dev/services/scheduler/internal/queue"
+	"trireme.dev/services/scheduler/internal/report"
+	"trireme.dev/services/scheduler/internal/runtime"
+	"trireme.dev/services/scheduler/plugins"
+)
+
+// Scheduler is the service. Make it with New and Run it once.
+type Scheduler struct {
+	cfg     Config
+	profile []framework.Registration
+	logger  *slog.Logger
+	conn    *grpc.ClientConn
+	server  *rpc.Server // nil where it listens nowhere
+}
+
+// New checks the configuration and prepares to dial. Plugins of third parties come after the scheduler's own.
+func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Scheduler, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.SchedulerName == "" {
+		cfg.SchedulerName = DefaultSchedulerName
+	}
+	if cfg.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("identity: %w", err)
+		}
+		cfg.Identity = host + "_" + rand.Text()[:8]
+	}
+	s := &Scheduler{cfg: cfg, profile: append(plugins.Default(), extra...), logger: logger}
+	var err error
+	if cfg.Socket != "" || cfg.Listen != "" {
+		s.server, err = rpc.NewServer(rpc.ServerConfig{
+			Name: "scheduler", UnixSocket: cfg.Socket, TCP: cfg.Listen,
+			CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile, InsecureTCP: cfg.Insecure,
+		}, logger)
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.conn, err = rpc.Dial(rpc.ClientConfig{
+		Address: cfg.APIServer, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile, InsecureTCP: cfg.Insecure,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Run schedules until ctx ends.
+func (s *Scheduler) Run(ctx context.Context) error {
+	defer s.conn.Close()
+	tasks, err := s.tasks(s.conn)
+	if err != nil {
+		return err
+	}
+	if s.server != nil {
+		tasks = append(tasks, daemon.Task{Name: "server", Run: s.server.Run})
+	}
+	return daemon.Run(ctx, tasks...)
+}
+
+// tasks builds the chain on a connection to the gateway.
+func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) {
+	fw, err := runtime.New(s.profile, bind.New(conn))
+	if err != nil {
+		return nil, err
+	}
+	nodes := cache.New(s.logger)
+	reporter := report.New(conn, s.cfg.SchedulerName, s.logger)
+	events := maps.Clone(fw.Events())
+	events[cycle.NoNodes] = []framework.EventHint{{
+		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add},
+	}}
+	waiting := queue.New(queue.Config{
+		Less:            fw.Less,
+		PreEnqueue:      fw.RunPreEnqueue,
+		PreEnqueueGroup: fw.RunPreEnqueueGroup,
+		Events:          events,
+		Scheduled:       nodes.Scheduled,
+		OnGated:         func(g queue.Gated) { reportGated(reporter, g) },
+		InitialBackoff:  s.cfg.InitialBackoff,
+		MaxBackoff:      s.cfg.MaxBackoff,
+	})
+	factory := informer.NewFactory(conn, s.logger)
+	in := &intake.Intake{SchedulerName: s.cfg.SchedulerName, Queue: waiting, Cache: nodes, Framework: fw, Logger: s.logger}
+	in.Register(factory)
+	loop := cycle.New(cycle.Deps{Queue: waiting, Cache: nodes, Framework: fw, Reporter: reporter, Logger: s.logger}, s.cfg.Seed)
+
+	// A standby keeps queue and cache warm, so that it takes over with what it knows.
+	schedule := func(ctx context.Context) error {
+		if err := factory.WaitForSync(ctx); err != nil {
+			return err
+		}
+		s.logger.Info("scheduling")
+		return loop.Run(ctx)
+	}
+	lead := schedule
+	if s.cfg.LeaderElect {
+		lead = func(ctx context.Context) error {
+			return leader.Run(ctx, leader.Config{Name: leaseName, Identity: s.cfg.Identity, Logger: s.logger}, conn, schedule)
+		}
+	}
+	return []daemon.Task{
+		{Name: "informers", Run: factory.Run},
+		{Name: "queue", Run: waiting.Run},
+		{Name: "reporter", Run: reporter.Run},
+		{Name: "cycle", Run: lead},
+	}, nil
+}
+
+// reportGated tells people what holds pods back before they are even tried. No event: nothing was attempted.
+func reportGated(r *report.Reporter, g queue.Gated) {
+	for _, p := range g.Pods {
+		v := report.Verdict{Reason: report.ReasonUnschedulable, Message: p.Status.Message()}
+		if gated(p.Pod.Pod) {
+			v.Reason = report.ReasonSchedulingGated
+		}
+		r.Pod(p.Pod.Pod, v)
+	}
+	if g.Group != nil && g.Status != nil {
+		r.Group(g.Group, report.Verdict{Reason: report.ReasonUnschedulable, Message: g.Status.Message()})
+	}
+}
+
+func gated(pod *corev1.Pod) bool { return len(pod.GetSpec().GetSchedulingGates()) > 0 }
