@@ -102,11 +102,11 @@ test-race: $(REPORT) ## The same under the race detector (needs a C compiler)
 
 .PHONY: test
 test: need-test runtimes build image $(REPORT) $(TOOLS)/grpcurl ## Every test, on real etcd and real containerd (Linux, root); RACE=1 with the race detector
-	@set -o pipefail; mkdir -p build/test; { \
-	  GOWORK=off go -C tools/testreport test -json . && \
-	  { go test -json -count=1 $(TESTFLAGS) $(UNITS); a=$$?; \
-	    go test -json -count=1 -p 1 -timeout 20m $(TESTFLAGS) $(CLUSTERS) && exit $$a; } \
-	} | $(REPORT) -summary build/test/summary
+	@set -o pipefail; mkdir -p build/test; { failed=0; \
+	  GOWORK=off go -C tools/testreport test -json . || failed=1; \
+	  go test -json -count=1 $(TESTFLAGS) $(UNITS) || failed=1; \
+	  go test -json -count=1 -p 1 -timeout 20m $(TESTFLAGS) $(CLUSTERS) || failed=1; \
+	  exit $$failed; } | $(REPORT) -summary build/test/summary
 
 .PHONY: need-test
 need-test:
