@@ -446,7 +446,7 @@ func TestInformersAreShared(t *testing.T) {
 // TestRandomDisturbance changes objects at random while the gateway misbehaves at random. In the end the copy must be
 // what the gateway has, and what the handler heard must lead there without one contradiction.
 func TestRandomDisturbance(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) { disturb(t, w, seed) })
 		})

@@ -208,31 +208,28 @@ func (c *candidate) claim(lease *coordinationv1.Lease, now time.Time) *coordinat
 	return lease
 }
 
-// hold runs lead and renews beside it. lost tells that the lease, not lead or ctx, was what ended it.
+// hold runs lead and renews beside it, also while lead winds up after the end of ctx: until it has returned, nobody
+// else may begin. lost tells that the lease, not lead or ctx, was what ended it.
 func (c *candidate) hold(ctx context.Context, lead func(context.Context) error) (lost bool, err error) {
-	leading, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	leading, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- c.guarded(leading, lead) }()
 	for {
-		renewal, cancel := context.WithDeadline(leading, c.renewed.Add(c.config.RenewDeadline))
-		failed := make(chan error, 1)
-		go func() { failed <- c.renew(renewal) }()
+		renewal, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.renewed.Add(c.config.RenewDeadline))
+		renewed := make(chan error, 1)
+		go func() { renewed <- c.renew(renewal) }()
 		select {
-		case err := <-ended:
+		case err = <-ended:
 			cancel()
-			<-failed
+			<-renewed
 			return false, err
-		case err := <-failed:
+		case err = <-renewed:
 			cancel()
-			if err == nil {
-				continue
-			}
-			stop(err)
-			leadErr := <-ended
-			if ctx.Err() != nil {
-				return false, leadErr
-			}
+		}
+		if err != nil {
+			stop()
+			<-ended
 			return true, err
 		}
 	}
@@ -271,18 +268,19 @@ func (c *candidate) renew(ctx context.Context) error {
 	}
 }
 
-// recheck looks who changed the lease. An edit that left this holder in place is no loss.
+// recheck looks who changed the lease; an error means that it is no longer held. An edit that left this holder in place
+// is no loss, and where the gateway does not answer the deadline decides.
 func (c *candidate) recheck(ctx context.Context) error {
 	found, err := c.leases.Get(ctx, c.config.Namespace, c.config.Name)
-	switch {
-	case apierr.IsNotFound(err):
+	if apierr.IsNotFound(err) {
 		return fmt.Errorf("the lease is gone: %w", err)
-	case err != nil:
-		return nil // The gateway does not answer: the deadline decides.
-	case found.GetSpec().GetHolderIdentity() != c.config.Identity:
+	}
+	if err == nil && found.GetSpec().GetHolderIdentity() != c.config.Identity {
 		return fmt.Errorf("%q holds the lease", found.GetSpec().GetHolderIdentity())
 	}
-	c.held = found
+	if err == nil {
+		c.held = found
+	}
 	return nil
 }
 
@@ -290,14 +288,26 @@ func (c *candidate) recheck(ctx context.Context) error {
 func (c *candidate) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RetryPeriod)
 	defer cancel()
+	err := c.giveUp(ctx)
+	if apierr.IsConflict(err) {
+		// A renewal that was cut short may have been stored all the same.
+		if err = c.recheck(ctx); err == nil {
+			err = c.giveUp(ctx)
+		}
+	}
+	if err != nil {
+		c.config.Logger.Warn("cannot release the lease", slog.Any("error", err))
+	}
+}
+
+func (c *candidate) giveUp(ctx context.Context) error {
 	lease := proto.CloneOf(c.held)
 	now := timestamppb.Now()
 	lease.Spec.HolderIdentity = proto.String("")
 	lease.Spec.LeaseDurationSeconds = proto.Int32(1)
 	lease.Spec.AcquireTime, lease.Spec.RenewTime = now, now
-	if _, err := c.leases.Update(ctx, lease); err != nil {
-		c.config.Logger.Warn("cannot release the lease", slog.Any("error", err))
-	}
+	_, err := c.leases.Update(ctx, lease)
+	return err
 }
 
 // pause waits for the period and up to a fifth more, or for ctx.

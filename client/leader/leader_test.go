@@ -53,7 +53,6 @@ func contend(t *testing.T, conn grpc.ClientConnInterface, identity string) *cand
 	return c
 }
 
-
 func lease(t *testing.T, conn grpc.ClientConnInterface) *coordinationv1.Lease {
 	t.Helper()
 	l, err := client.For[*coordinationv1.Lease](conn).Get(t.Context(), "kube-system", "test")
@@ -181,6 +180,35 @@ func TestLeadEndsByItself(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "poison") {
 			t.Errorf("Run = %v", err)
 		}
+	})
+}
+
+func TestLeaseIsHeldWhileLeadWindsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gatewaytest.New(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		conn, began, ended := g.Conn(t), make(chan bool), make(chan error, 1)
+		go func() {
+			ended <- leader.Run(ctx, leader.Config{Name: "test", Identity: "a", Logger: quiet}, conn,
+				func(ctx context.Context) error {
+					close(began)
+					<-ctx.Done()
+					time.Sleep(time.Minute)
+					return nil
+				})
+		}()
+		<-began
+		b := contend(t, g.Conn(t), "b")
+		cancel()
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if len(b.began) != 0 {
+			t.Error("another began before the first had ended")
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		<-b.began
 	})
 }
 
