@@ -1,0 +1,236 @@
+// Package etcd keeps all state in etcd. It is the only package that imports etcd's client; its subpackage embedded
+// starts an etcd in this process.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"trireme.dev/services/apiserver/internal/storage"
+)
+
+// Flags name what an etcd needs to be started with for the largest transactions; messages repeat them.
+const Flags = "--max-txn-ops=10000 --max-request-bytes=33554432"
+
+// probeKey is read to learn the revision and the limits; nothing is ever stored there.
+const probeKey = "/trireme-probe"
+
+// Store is a client of etcd as storage.Store. Create it with New.
+type Store struct {
+	client *clientv3.Client
+	maxOps int
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// New returns a store over a client, which stays the caller's to close. MaxOps is the largest transaction that etcd
+// takes; 0 where that is not known.
+func New(client *clientv3.Client, maxOps int) *Store {
+	return &Store{client: client, maxOps: maxOps}
+}
+
+// Probe finds out how many operations etcd takes in one transaction, by offering it reads that find nothing.
+func (s *Store) Probe(ctx context.Context) error {
+	for _, n := range []int{10000, 5000, 2000, 1000, 512, 256, 128} {
+		ops := make([]clientv3.Op, n)
+		for i := range ops {
+			ops[i] = clientv3.OpGet(probeKey, clientv3.WithCountOnly())
+		}
+		_, err := s.client.Txn(ctx).Then(ops...).Commit()
+		switch {
+		case err == nil:
+			s.maxOps = n
+			return nil
+		case !errors.Is(err, rpctypes.ErrTooManyOps):
+			return translate("probe", "", err)
+		}
+	}
+	s.maxOps = 64
+	return nil
+}
+
+// MaxOps is the largest number of operations of one commit.
+func (s *Store) MaxOps() int { return s.maxOps }
+
+// Get implements storage.Store.
+func (s *Store) Get(ctx context.Context, key string) (storage.Entry, bool, int64, error) {
+	resp, err := s.client.Get(ctx, key)
+	if err != nil {
+		return storage.Entry{}, false, 0, translate("get", key, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return storage.Entry{}, false, resp.Header.Revision, nil
+	}
+	return entry(resp.Kvs[0]), true, resp.Header.Revision, nil
+}
+
+func entry(kv *mvccpb.KeyValue) storage.Entry {
+	return storage.Entry{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision}
+}
+
+// List implements storage.Store.
+func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.Page, error) {
+	end := storage.PrefixEnd(prefix)
+	if end == "" {
+		end = "\x00" // etcd's way to say: to the last key
+	}
+	options := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(opts.Limit)}
+	if opts.Revision > 0 {
+		options = append(options, clientv3.WithRev(opts.Revision))
+	}
+	resp, err := s.client.Get(ctx, max(prefix, opts.From), options...)
+	if err != nil {
+		return storage.Page{}, translate("list", prefix, err)
+	}
+	page := storage.Page{
+		Entries:  make([]storage.Entry, len(resp.Kvs)),
+		Revision: resp.Header.Revision,
+		More:     resp.More,
+	}
+	if opts.Revision > 0 {
+		page.Revision = opts.Revision
+	}
+	if page.More {
+		page.Remaining = resp.Count - int64(len(resp.Kvs))
+	}
+	for i, kv := range resp.Kvs {
+		page.Entries[i] = entry(kv)
+	}
+	return page, nil
+}
+
+// Commit implements storage.Store.
+func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
+	if len(txn.Then) == 0 {
+		return 0, fmt.Errorf("commit without operations")
+	}
+	first := txn.Then[0].Key
+	if n := max(len(txn.Then), len(txn.If)); s.maxOps > 0 && n > s.maxOps {
+		return 0, fmt.Errorf("commit %s and %d more: %w: etcd takes %d operations at once; start it with %s",
+			first, n-1, storage.ErrTooLarge, s.maxOps, Flags)
+	}
+	conditions := make([]clientv3.Cmp, len(txn.If))
+	otherwise := make([]clientv3.Op, len(txn.If))
+	for i, c := range txn.If {
+		conditions[i] = clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
+		otherwise[i] = clientv3.OpGet(c.Key, clientv3.WithKeysOnly())
+	}
+	then := make([]clientv3.Op, len(txn.Then))
+	for i, op := range txn.Then {
+		if op.Value == nil {
+			then[i] = clientv3.OpDelete(op.Key)
+		} else {
+			then[i] = clientv3.OpPut(op.Key, string(op.Value))
+		}
+	}
+	resp, err := s.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+	if err != nil {
+		return 0, translate("commit", first, err)
+	}
+	if resp.Succeeded {
+		return resp.Header.Revision, nil
+	}
+	conflict := &storage.ConflictError{}
+	for i, c := range txn.If {
+		current := storage.Entry{Key: c.Key}
+		if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+			current = entry(kvs[0])
+			current.Value = nil
+		}
+		if current.Revision != c.Revision {
+			conflict.Current = append(conflict.Current, current)
+		}
+	}
+	return 0, conflict
+}
+
+// Watch implements storage.Store. etcd never splits a revision over responses unless asked for fragments.
+func (s *Store) Watch(ctx context.Context, prefix string, after int64, emit func(storage.Batch) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ch := s.client.Watch(clientv3.WithRequireLeader(ctx), prefix,
+		clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithPrevKV(), clientv3.WithProgressNotify())
+	for resp := range ch {
+		if err := resp.Err(); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return translate("watch", prefix, err)
+		}
+		batch := storage.Batch{Revision: resp.Header.Revision}
+		if n := len(resp.Events); n > 0 {
+			// The header may be ahead of the events: etcd goes through long histories in several responses.
+			batch.Revision = resp.Events[n-1].Kv.ModRevision
+			batch.Events = make([]storage.Event, n)
+		} else if !resp.IsProgressNotify() {
+			continue
+		}
+		for i, e := range resp.Events {
+			out := storage.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
+			if e.Type == clientv3.EventTypePut {
+				out.Value = e.Kv.Value
+			}
+			switch {
+			case e.PrevKv != nil:
+				out.Previous, out.PreviousRevision = e.PrevKv.Value, e.PrevKv.ModRevision
+			case !e.IsCreate():
+				// What was there before has been compacted away: such an event would claim that the object is new.
+				return fmt.Errorf("watch %s after %d: %w", prefix, after, storage.ErrCompacted)
+			}
+			batch.Events[i] = out
+		}
+		if err := emit(batch); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("watch %s: %w", prefix, storage.ErrUnavailable)
+}
+
+// Revision implements storage.Store.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	resp, err := s.client.Get(ctx, probeKey, clientv3.WithCountOnly())
+	if err != nil {
+		return 0, translate("revision", "", err)
+	}
+	return resp.Header.Revision, nil
+}
+
+// Compact implements storage.Store.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	if _, err := s.client.Compact(ctx, revision); err != nil {
+		return translate("compact", fmt.Sprint(revision), err)
+	}
+	return nil
+}
+
+// translate gives etcd's errors the names that the gateway knows.
+func translate(op, key string, err error) error {
+	var reason error
+	var server rpctypes.EtcdError
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, rpctypes.ErrCompacted):
+		reason = storage.ErrCompacted
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		reason = storage.ErrFutureRevision
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return fmt.Errorf("%s %s: %w: %w; start etcd with %s", op, key, storage.ErrTooLarge, err, Flags)
+	case errors.As(err, &server) && (server.Code() == codes.Unavailable || server.Code() == codes.ResourceExhausted):
+		reason = storage.ErrUnavailable
+	case clientv3.IsConnCanceled(err):
+		reason = storage.ErrUnavailable
+	}
+	if reason != nil {
+		return fmt.Errorf("%s %s: %w: %w", op, key, reason, err)
+	}
+	return fmt.Errorf("%s %s: %w", op, key, err)
+}
