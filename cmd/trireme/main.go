@@ -11,10 +11,14 @@ import (
 	"trireme.dev/kit/daemon"
 )
 
+// version is set by the linker.
+var version = "dev"
+
 func main() {
 	root := &cobra.Command{
-		Use:   "trireme",
-		Short: "A container and GPU orchestrator in five small gRPC services",
+		Use:     "trireme",
+		Short:   "A container and GPU orchestrator in five small gRPC services",
+		Version: version,
 		// daemon.Main prints the error, once; a usage text would bury it.
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -12,6 +12,7 @@ import (
 
 	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/deviced"
+	"trireme.dev/services/scheduler"
 )
 
 // runner is what every service's New returns.
@@ -22,9 +23,12 @@ type runner interface {
 // Commands returns one command per service.
 func Commands() []*cobra.Command {
 	var (
-		devicedConfig deviced.Config
+		schedulerConfig = scheduler.NewConfig()
+		devicedConfig   deviced.Config
 	)
 	return []*cobra.Command{
+		command("scheduler", "Put pods on nodes", schedulerConfig.AddFlags,
+			func(l *slog.Logger) (runner, error) { return scheduler.New(schedulerConfig, l) }),
 		command("deviced", "Offer this machine's devices to its node agent", devicedConfig.AddFlags,
 			func(l *slog.Logger) (runner, error) { return deviced.New(devicedConfig, l) }),
 	}

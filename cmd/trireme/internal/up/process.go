@@ -2,7 +2,6 @@ package up
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,9 +16,9 @@ import (
 
 // record identifies a process for good: a number alone may belong to somebody else after a reboot or a wrap.
 type record struct {
-	PID int `json:"pid"`
-	// Start is when the process started, in the system's own words.
-	Start string `json:"start"`
+	PID int
+	// Start is when the process started, in the system's own words, which have no spaces.
+	Start string
 }
 
 // alive reports whether the recorded process, and no other of its number, still runs.
@@ -39,12 +38,9 @@ func recordOf(pid int) (record, error) {
 	return record{PID: pid, Start: start}, nil
 }
 
+// write makes a pid file: the number, as everybody expects it there, and behind it the start.
 func (r record) write(path string) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o600)
+	return os.WriteFile(path, fmt.Appendf(nil, "%d %s\n", r.PID, r.Start), 0o600)
 }
 
 // readRecord reads a pid file; one that does not exist or is broken identifies no process.
@@ -57,7 +53,7 @@ func readRecord(path string) (record, error) {
 		return record{}, err
 	}
 	var r record
-	if json.Unmarshal(data, &r) != nil {
+	if _, err := fmt.Sscanf(string(data), "%d %s", &r.PID, &r.Start); err != nil {
 		return record{}, nil
 	}
 	return r, nil
