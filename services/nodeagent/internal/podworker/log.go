@@ -1,0 +1,71 @@
+package podworker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+)
+
+// podLogDir is where the output of a pod's containers goes, laid out as under /var/log/pods.
+func podLogDir(dir string, pod *corev1.Pod) string {
+	meta := pod.GetMetadata()
+	return filepath.Join(dir, meta.GetNamespace()+"_"+meta.GetName()+"_"+meta.GetUid())
+}
+
+// LogPath is the file that the output of one run of a container goes to.
+func LogPath(dir string, pod *corev1.Pod, container string, attempt int) string {
+	return filepath.Join(podLogDir(dir, pod), container, strconv.Itoa(attempt)+".log")
+}
+
+// Attempts lists the runs of a container whose output is still there, oldest first.
+func Attempts(dir string, pod *corev1.Pod, container string) ([]int, error) {
+	entries, err := os.ReadDir(filepath.Join(podLogDir(dir, pod), container))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list logs: %w", err)
+	}
+	var attempts []int
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".log"); ok {
+			if n, err := strconv.Atoi(name); err == nil {
+				attempts = append(attempts, n)
+			}
+		}
+	}
+	sort.Ints(attempts)
+	return attempts, nil
+}
+
+// removeLog removes a run's log with what rotation set aside.
+func removeLog(path string) error {
+	if path == "" {
+		return nil
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil {
+		return fmt.Errorf("remove log: %w", err)
+	}
+	var errs []error
+	for _, f := range files {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove log: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) removeLogs(pod *corev1.Pod) error {
+	if err := os.RemoveAll(podLogDir(m.cfg.LogDir, pod)); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	return nil
+}

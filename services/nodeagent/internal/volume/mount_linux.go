@@ -1,0 +1,124 @@
+package volume
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"trireme.dev/client/quantity"
+)
+
+// mountTmpfs makes dir a file system in memory, unless it is one already. limit is a quantity, or empty.
+func mountTmpfs(dir, limit string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("tmpfs: %w", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err == nil && st.Type == unix.TMPFS_MAGIC {
+		points, err := mountsBelow(dir)
+		if err != nil {
+			return err
+		}
+		for _, p := range points {
+			if p == dir {
+				return nil
+			}
+		}
+	}
+	options := "mode=0777"
+	if limit != "" {
+		q, err := quantity.Parse(limit)
+		if err != nil {
+			return fmt.Errorf("sizeLimit: %w", err)
+		}
+		options += fmt.Sprintf(",size=%d", q.Value())
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
+	}
+	return nil
+}
+
+// bindFile makes an open file or directory appear at target and returns target: what was checked is what is bound,
+// whatever happens to its path meanwhile.
+func bindFile(f *os.File, _, target string) (string, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil &&
+		!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return "", fmt.Errorf("unmount %s: %w", target, err)
+	}
+	if err := os.RemoveAll(target); err != nil {
+		return "", err
+	}
+	if info.IsDir() {
+		err = os.MkdirAll(target, 0o750)
+	} else if err = os.MkdirAll(filepath.Dir(target), 0o750); err == nil {
+		err = os.WriteFile(target, nil, 0o600)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
+		return "", fmt.Errorf("bind mount on %s: %w", target, err)
+	}
+	return target, nil
+}
+
+// unmountBelow unmounts dir and all below, the deepest first.
+func unmountBelow(dir string) error {
+	points, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	sort.Sort(sort.Reverse(sort.StringSlice(points)))
+	var errs []error
+	for _, p := range points {
+		if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", p, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func mountsBelow(dir string) ([]string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var points []string
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		fields := strings.Fields(in.Text())
+		if len(fields) < 5 {
+			continue
+		}
+		point := unescape(fields[4])
+		if point == dir || strings.HasPrefix(point, dir+"/") {
+			points = append(points, point)
+		}
+	}
+	return points, in.Err()
+}
+
+// unescape undoes the kernel's octal escapes of blanks and backslashes.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
