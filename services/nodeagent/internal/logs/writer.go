@@ -83,23 +83,23 @@ func (w *Writer) WriteLine(stream Stream, partial bool, content []byte) error {
 }
 
 // Copy appends everything read from r as lines of a stream, until r ends. The end of r is no error; a last line
-// without a newline is written as it is. Where the file cannot be written, Copy goes on reading, so that a full disk
+// without a newline is written as it is, or as a part where r was closed, since the rest may come later. Where the file cannot be written, Copy goes on reading, so that a full disk
 // does not stop the container, and returns the first error at the end.
 func (w *Writer) Copy(stream Stream, r io.Reader) error {
 	in := bufio.NewReaderSize(r, maxPart)
 	var failed error
 	for {
 		line, err := in.ReadSlice('\n')
-		partial := errors.Is(err, bufio.ErrBufferFull)
+		full := errors.Is(err, bufio.ErrBufferFull)
 		if n := len(line); n > 0 {
 			if line[n-1] == '\n' {
 				line = line[:n-1]
 			}
-			if werr := w.WriteLine(stream, partial, line); werr != nil && failed == nil {
+			if werr := w.WriteLine(stream, full || errors.Is(err, os.ErrClosed), line); werr != nil && failed == nil {
 				failed = werr
 			}
 		}
-		if err == nil || partial {
+		if err == nil || full {
 			continue
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
