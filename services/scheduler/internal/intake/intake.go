@@ -6,6 +6,7 @@ package intake
 import (
 	"log/slog"
 	"maps"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -42,7 +43,14 @@ func (in *Intake) Register(f *informer.Factory) {
 		Delete: in.deleteNode,
 	})
 	informer.Of[*corev1.Pod](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Pod]{
-		Add:    func(p *corev1.Pod, _ bool) { in.addPod(p) },
+		Add: func(p *corev1.Pod, initial bool) {
+			since := time.Now()
+			if initial {
+				// Pods that were there before the scheduler keep the order in which they came.
+				since = p.GetMetadata().GetCreationTimestamp().AsTime()
+			}
+			in.addPod(p, since)
+		},
 		Update: in.updatePod,
 		Delete: in.deletePod,
 	})
@@ -78,10 +86,10 @@ func (in *Intake) info(pod *corev1.Pod) *framework.PodInfo {
 	return info
 }
 
-func (in *Intake) addPod(pod *corev1.Pod) {
+func (in *Intake) addPod(pod *corev1.Pod, since time.Time) {
 	switch in.classify(pod) {
 	case pending:
-		in.Queue.Add(in.info(pod))
+		in.Queue.Add(in.info(pod), since)
 	case assigned:
 		info := in.info(pod)
 		in.Cache.AddPod(info)
@@ -93,7 +101,7 @@ func (in *Intake) addPod(pod *corev1.Pod) {
 func (in *Intake) updatePod(before, after *corev1.Pod) {
 	if before.GetMetadata().GetUid() != after.GetMetadata().GetUid() {
 		in.deletePod(before)
-		in.addPod(after)
+		in.addPod(after, time.Now())
 		return
 	}
 	was, is := in.classify(before), in.classify(after)
@@ -104,7 +112,7 @@ func (in *Intake) updatePod(before, after *corev1.Pod) {
 		in.updateAssigned(before, after)
 	case is == assigned, is == pending:
 		// From waiting to bound the cache goes first: the room must not look free in between.
-		in.addPod(after)
+		in.addPod(after, time.Now())
 	case is == foreign:
 		in.deletePod(before)
 	}
@@ -117,7 +125,7 @@ func (in *Intake) updatePending(after *corev1.Pod) {
 		in.Queue.Update(info)
 		return
 	}
-	in.Queue.Add(info)
+	in.Queue.Add(info, time.Now())
 }
 
 func (in *Intake) updateAssigned(before, after *corev1.Pod) {

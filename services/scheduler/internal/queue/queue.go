@@ -93,6 +93,7 @@ type Queue struct {
 // record is one waiting pod.
 type record struct {
 	pod    *framework.PodInfo
+	since  time.Time
 	entity *entity
 }
 
@@ -144,15 +145,15 @@ func (q *Queue) before(a, b *entity) bool {
 	return va.Name() < vb.Name()
 }
 
-// Add takes in a pod that waits for a node. A pod that is known already is updated.
-func (q *Queue) Add(pod *framework.PodInfo) {
+// Add takes in a pod that has waited for a node since then. A pod that is known already is updated.
+func (q *Queue) Add(pod *framework.PodInfo, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, ok := q.pods[pod.UID()]; ok {
 		q.update(pod)
 		return
 	}
-	rec := &record{pod: pod}
+	rec := &record{pod: pod, since: since}
 	q.pods[pod.UID()] = rec
 	if key, ok := pod.Group(); ok {
 		if q.members[key] == nil {
@@ -279,7 +280,6 @@ func (q *Queue) isGang(pod *framework.PodInfo) bool {
 
 // attach puts a pod into the entity it belongs to, a new one where there is none.
 func (q *Queue) attach(rec *record) {
-	now := time.Now()
 	var e *entity
 	key, _ := rec.pod.Group()
 	gang := q.isGang(rec.pod)
@@ -288,10 +288,17 @@ func (q *Queue) attach(rec *record) {
 	}
 	if e == nil {
 		e = &entity{}
-		e.view.Timestamp, e.view.InitialTimestamp = now, now
+		e.view.Timestamp, e.view.InitialTimestamp = rec.since, rec.since
 		if gang {
 			e.view.GroupKey, e.view.Group = key, q.objects[key]
 			q.gangs[key] = e
+		}
+	}
+	if rec.since.Before(e.view.InitialTimestamp) {
+		// Only while the queue is filled at the start do pods come out of order, and then nothing has been tried yet.
+		e.view.InitialTimestamp = rec.since
+		if e.view.Attempts == 0 && e.place != placeInFlight {
+			e.view.Timestamp = rec.since
 		}
 	}
 	rec.entity = e
