@@ -1,0 +1,83 @@
+package apiserver
+
+import (
+	"errors"
+
+	"github.com/spf13/pflag"
+)
+
+// Config is what an operator sets.
+type Config struct {
+	// EtcdEndpoints of an etcd that runs elsewhere: host:port or URL. Empty means that an etcd is run in this process,
+	// with its data in DataDir.
+	EtcdEndpoints []string
+	// EtcdCertFile, EtcdKeyFile and EtcdCAFile identify the gateway to that etcd; all empty for none.
+	EtcdCertFile, EtcdKeyFile, EtcdCAFile string
+	// DataDir of the embedded etcd.
+	DataDir string
+
+	// Socket is the unix socket for the machine's administrator: whoever may open it is admin. Its mode is 0600.
+	Socket string
+	// Listen is a host:port for everybody else, with mutual TLS.
+	Listen string
+	// CertFile, KeyFile and CAFile identify the gateway to its callers and to node agents; CAFile signs theirs.
+	CertFile, KeyFile, CAFile string
+	// Insecure serves TCP, and reaches node agents, without TLS: whoever can connect may do anything. Never outside of
+	// experiments.
+	Insecure bool
+}
+
+// AddFlags registers the flags of all fields.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.EtcdEndpoints, "etcd-endpoints", c.EtcdEndpoints, "`addresses` of etcd, comma-separated; without any, one is run in this process")
+	fs.StringVar(&c.EtcdCertFile, "etcd-cert", c.EtcdCertFile, "`file` with the certificate for etcd")
+	fs.StringVar(&c.EtcdKeyFile, "etcd-key", c.EtcdKeyFile, "`file` with its key")
+	fs.StringVar(&c.EtcdCAFile, "etcd-ca", c.EtcdCAFile, "`file` with the CA of etcd")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`folder` of the embedded etcd")
+	fs.StringVar(&c.Socket, "socket", c.Socket, "unix `socket` for the administrator")
+	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` to serve with mutual TLS")
+	fs.StringVar(&c.CertFile, "cert", c.CertFile, "`file` with the gateway's certificate")
+	fs.StringVar(&c.KeyFile, "key", c.KeyFile, "`file` with its key")
+	fs.StringVar(&c.CAFile, "ca", c.CAFile, "`file` with the cluster's CA")
+	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "serve TCP without TLS: whoever can connect may do anything")
+}
+
+// Validate names all that is wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	switch {
+	case len(c.EtcdEndpoints) == 0 && c.DataDir == "":
+		errs = append(errs, errors.New("--data-dir or --etcd-endpoints: one is needed"))
+	case len(c.EtcdEndpoints) > 0 && c.DataDir != "":
+		errs = append(errs, errors.New("--data-dir and --etcd-endpoints exclude each other"))
+	}
+	etcdTLS := []string{c.EtcdCertFile, c.EtcdKeyFile, c.EtcdCAFile}
+	if some(etcdTLS) && !all(etcdTLS) {
+		errs = append(errs, errors.New("--etcd-cert, --etcd-key and --etcd-ca belong together"))
+	}
+	if c.Socket == "" && c.Listen == "" {
+		errs = append(errs, errors.New("--socket or --listen: one is needed"))
+	}
+	if c.Listen != "" && !c.Insecure && !all([]string{c.CertFile, c.KeyFile, c.CAFile}) {
+		errs = append(errs, errors.New("--listen needs --cert, --key and --ca (or --insecure)"))
+	}
+	return errors.Join(errs...)
+}
+
+func some(files []string) bool {
+	for _, f := range files {
+		if f != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func all(files []string) bool {
+	for _, f := range files {
+		if f == "" {
+			return false
+		}
+	}
+	return true
+}
