@@ -234,7 +234,8 @@ func (q *Queue) SetGroup(group *schedulingv1.PodGroup) {
 	key := framework.GroupKey{Namespace: group.GetMetadata().GetNamespace(), Name: group.GetMetadata().GetName()}
 	old := q.objects[key]
 	q.objects[key] = group
-	q.regroup(key, old == nil || (&framework.Queued{Group: old}).MinCount() != (&framework.Queued{Group: group}).MinCount())
+	before, after := framework.Queued{Group: old}, framework.Queued{Group: group}
+	q.regroup(key, old == nil || before.MinCount() != after.MinCount() || before.Priority() != after.Priority())
 }
 
 // DeleteGroup forgets a group's object. Its waiting members are held back until it comes again.
@@ -252,6 +253,8 @@ func (q *Queue) regroup(key framework.GroupKey, changed bool) {
 	}
 	for _, rec := range sortedRecords(q.members[key]) {
 		if e := rec.entity; e.place != placeInFlight && e.view.IsGroup() != q.isGang(rec.pod) {
+			// Out of its place first: a heap must not see an entity lose its pods one by one. All of them leave.
+			q.detach(e)
 			e.remove(rec.pod.UID())
 			if e.empty() {
 				q.discard(e)
