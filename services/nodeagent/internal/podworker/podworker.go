@@ -31,6 +31,7 @@ import (
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/nodeagent/internal/containerspec"
+	"trireme.dev/services/nodeagent/internal/devices"
 	"trireme.dev/services/nodeagent/internal/runtime"
 	"trireme.dev/services/nodeagent/internal/status"
 	"trireme.dev/services/nodeagent/internal/volume"
@@ -52,7 +53,7 @@ type Config struct {
 type Deps struct {
 	Conn    grpc.ClientConnInterface
 	Runtime runtime.Runtime
-	Devices Devices
+	Devices *devices.Manager
 	Volumes *volume.Manager
 	Events  *event.Recorder
 	Logger  *slog.Logger
@@ -122,18 +123,31 @@ func (m *Manager) Synced() {
 	m.mu.Lock()
 	m.synced = true
 	ctx := m.ctx
+	pods := map[string]bool{}
+	for uid := range m.workers {
+		pods[uid] = true
+	}
 	m.mu.Unlock()
+	m.deps.Devices.Retain(pods)
 	if ctx != nil {
 		m.wg.Go(func() { m.logIfFailed(ctx, "remove leftovers", m.relist(ctx)) })
 	}
 }
 
-// Wake has every worker look again: devices or the network may have become ready.
+// Wake has every pod that waits for devices or the network try again.
 func (m *Manager) Wake() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range m.workers {
 		w.poked.Store(true)
+		w.nudge()
+	}
+}
+
+func (m *Manager) lookAgain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.workers {
 		w.changed()
 	}
 }
@@ -242,7 +256,7 @@ func (m *Manager) listen(ctx context.Context) {
 		if !pause(ctx, retrySoon) {
 			return
 		}
-		m.Wake()
+		m.lookAgain()
 	}
 }
 

@@ -249,7 +249,9 @@ func (w *worker) spec(
 	if spec.Mounts, err = w.m.deps.Volumes.Mounts(pod, c, paths, env.Expand); err != nil {
 		return spec, &waitError{"CreateContainerConfigError", err}
 	}
-	spec.Devices = w.m.deps.Devices.Options(w.uid, c.GetName())
+	if spec.Devices, err = w.m.deps.Devices.Options(w.uid, c.GetName()); err != nil {
+		return spec, &waitError{"CreateContainerConfigError", err}
+	}
 	spec.LogPath = LogPath(w.m.cfg.LogDir, pod, c.GetName(), s.Attempt)
 	if err := os.MkdirAll(filepath.Dir(spec.LogPath), 0o755); err != nil {
 		return spec, &waitError{"CreateContainerError", err}

@@ -14,6 +14,7 @@ import (
 	"trireme.dev/client/event"
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/nodeagent/internal/devices"
 	"trireme.dev/services/nodeagent/internal/plan"
 	"trireme.dev/services/nodeagent/internal/podconfig"
 	"trireme.dev/services/nodeagent/internal/runtime"
@@ -361,7 +362,7 @@ func wantsDevices(pod *corev1.Pod) bool {
 	for _, list := range [][]*corev1.Container{pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()} {
 		for _, c := range list {
 			for name := range c.GetResources().GetLimits() {
-				if isExtended(name) {
+				if devices.IsExtended(name) {
 					return true
 				}
 			}
@@ -371,7 +372,7 @@ func wantsDevices(pod *corev1.Pod) bool {
 }
 
 func (w *worker) admission(pod *corev1.Pod, err error) {
-	var rejection *Rejection
+	var rejection *devices.AdmissionError
 	switch {
 	case err == nil:
 		w.allocated, w.reason, w.message = true, "", ""
@@ -391,9 +392,9 @@ func (w *worker) admission(pod *corev1.Pod, err error) {
 
 // reject fails the pod for good. Nothing of it was started by this agent; what an earlier one started is stopped.
 func (w *worker) reject(pod *corev1.Pod, err error) {
-	var rejection *Rejection
+	var rejection *devices.AdmissionError
 	if !errors.As(err, &rejection) {
-		rejection = &Rejection{"UnexpectedAdmissionError", "Pod was rejected: " + err.Error()}
+		rejection = &devices.AdmissionError{Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: " + err.Error()}
 	}
 	w.phase, w.reason, w.message = plan.Failed, rejection.Reason, rejection.Message
 	w.m.deps.Events.Event(pod, event.Warning, rejection.Reason, rejection.Message)
