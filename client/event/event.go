@@ -42,6 +42,7 @@ const (
 	maxMessage = 1024
 	tries      = 4
 	callLimit  = 10 * time.Second
+	lastWords  = 2 * time.Second
 )
 
 // Recorder writes events of one component. Event may be called at once; nothing is written until Run.
@@ -132,31 +133,33 @@ func (r *Recorder) EventFor(about *corev1.ObjectReference, eventType, reason, me
 // Dropped is how many events did not fit into the queue or could not be written.
 func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 
-// Run writes events until ctx ends, then those that wait already, for a few seconds at most, and returns nil.
+// Run writes events until ctx ends, then those that wait already, for two seconds at most, and returns nil: the last
+// words of a component that is stopping are often the ones that matter.
 func (r *Recorder) Run(ctx context.Context) error {
+	writing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })()
 	for {
 		select {
-		case <-ctx.Done():
-			return r.flush(ctx)
 		case e := <-r.queue:
-			r.write(ctx, e)
+			r.write(writing, e)
+			if ctx.Err() == nil {
+				continue
+			}
+		case <-ctx.Done():
 		}
-	}
-}
-
-// flush writes the last words of a component that is stopping: they are often the ones that matter.
-func (r *Recorder) flush(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	for ctx.Err() == nil {
+		if n := len(r.queue); writing.Err() != nil && n > 0 {
+			r.dropped.Add(int64(n))
+			r.logger().Warn("events lost at the end", slog.Int("events", n))
+			return nil
+		}
 		select {
 		case e := <-r.queue:
-			r.write(ctx, e)
+			r.write(writing, e)
 		default:
 			return nil
 		}
 	}
-	return nil
 }
 
 // write stores the event, or counts up the one there is. It retries only while the gateway cannot be reached.

@@ -3,7 +3,6 @@ package event_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -29,7 +28,7 @@ func inBubble(t *testing.T, body func(t *testing.T, g *gatewaytest.Gateway, r *e
 	synctest.Test(t, func(t *testing.T) {
 		g := gatewaytest.New(t)
 		r := event.NewRecorder(g.Conn(t), "trireme-scheduler")
-		r.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		r.Logger = slog.New(slog.DiscardHandler)
 		body(t, g, r)
 	})
 }
@@ -169,6 +168,21 @@ func TestRefusedEventIsDropped(t *testing.T) {
 		synctest.Wait()
 		if r.Dropped() != 1 || g.Calls("Create") != 1 {
 			t.Errorf("%d dropped after %d tries, want one each", r.Dropped(), g.Calls("Create"))
+		}
+	})
+}
+
+func TestEndsInTimeWithoutAGateway(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gatewaytest.Gateway, r *event.Recorder) {
+		stop := run(t, r)
+		g.Down()
+		for i := range 100 {
+			r.Event(pod(fmt.Sprint("p", i)), event.Normal, "Pulled", "x")
+		}
+		stopped := time.Now()
+		stop()
+		if took := time.Since(stopped); took > 3*time.Second || r.Dropped() != 100 {
+			t.Errorf("ended after %s, %d dropped", took, r.Dropped())
 		}
 	})
 }

@@ -222,14 +222,14 @@ func (c *candidate) hold(ctx context.Context, lead func(context.Context) error) 
 		select {
 		case err = <-ended:
 			cancel()
-			<-renewed
+			_ = <-renewed // It ends with its context; what it says no longer matters.
 			return false, err
 		case err = <-renewed:
 			cancel()
 		}
 		if err != nil {
 			stop()
-			<-ended
+			_ = <-ended // The loss is what is reported.
 			return true, err
 		}
 	}

@@ -3,7 +3,6 @@ package leader_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 // candidate leads until it is told to stop or loses, and tells when it begins and ends.
 type candidate struct {
@@ -48,7 +47,7 @@ func contend(t *testing.T, conn grpc.ClientConnInterface, identity string) *cand
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-c.run
+		_ = <-c.run
 	})
 	return c
 }
