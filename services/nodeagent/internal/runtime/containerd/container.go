@@ -289,6 +289,9 @@ func (r *Runtime) loadContainers(ctx context.Context) error {
 		p := r.pod(c.podUID)
 		p.namespace, p.name = c.namespace, c.pod
 		p.containers = append(p.containers, c)
+		if statuses[c.id] != nil {
+			p.tasks[c.id] = true
+		}
 		r.containers[c.id] = c
 	}
 	return r.resync(ctx)

@@ -52,6 +52,8 @@ type Config struct {
 	RunDir string
 	// CgroupRoot is the cgroup that holds kubepods; empty means the root.
 	CgroupRoot string
+	// ShimSocketDir is where containerd has its shims serve: /run/containerd/s, or what a Supervisor says.
+	ShimSocketDir string
 	// RuncBinary is runc's path; empty means the one in containerd's PATH.
 	RuncBinary string
 	// Snapshotter is containerd's: overlayfs where it works, else native.
@@ -101,6 +103,9 @@ func New(cfg Config, logger *slog.Logger) (*Runtime, error) {
 	}
 	if cfg.RunDir == "" {
 		cfg.RunDir = "/run/trireme"
+	}
+	if cfg.ShimSocketDir == "" {
+		cfg.ShimSocketDir = "/run/containerd/s"
 	}
 	if cfg.Network.StateDir == "" {
 		cfg.Network.StateDir = filepath.Join(cfg.StateDir, "network")
@@ -303,7 +308,7 @@ func (r *Runtime) view(uid string) *runtime.Pod {
 func (r *Runtime) pod(uid string) *pod {
 	p, ok := r.pods[uid]
 	if !ok {
-		p = &pod{uid: uid}
+		p = &pod{uid: uid, tasks: map[string]bool{}}
 		r.pods[uid] = p
 	}
 	return p

@@ -129,7 +129,7 @@ func newNode(t testing.TB) *testNode {
 		t.Fatal(err)
 	}
 	n.cfg = Config{
-		Address: n.supervisor.Socket(), StateDir: filepath.Join(state, "runtime"), RunDir: filepath.Join(run, "r"),
+		Address: n.supervisor.Socket(), ShimSocketDir: n.supervisor.ShimSocketDir(), StateDir: filepath.Join(state, "runtime"), RunDir: filepath.Join(run, "r"),
 		CgroupRoot: "trireme-test" + strings.ReplaceAll(run, "/", "-"), RuncBinary: filepath.Join(bin, "runc"),
 		LogRotation: logs.Rotation{},
 	}

@@ -27,6 +27,8 @@ type pod struct {
 	containers           []*container
 	// task is held while a task of the pod is made or deleted: they share a shim, which ends with the last one.
 	task sync.Mutex
+	// tasks are the containers that have one; guarded by task.
+	tasks map[string]bool
 }
 
 // sandbox is the record in sandbox.json.
@@ -312,7 +314,7 @@ func (r *Runtime) loadPods() error {
 		if err != nil {
 			return fmt.Errorf("load pod %s: %w", uid, err)
 		}
-		r.pods[uid] = &pod{uid: uid, namespace: s.Namespace, name: s.Name, sandbox: s}
+		r.pods[uid] = &pod{uid: uid, tasks: map[string]bool{}, namespace: s.Namespace, name: s.Name, sandbox: s}
 	}
 	return nil
 }

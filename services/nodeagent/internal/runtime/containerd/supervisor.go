@@ -60,6 +60,9 @@ func NewSupervisor(cfg SupervisorConfig, logger *slog.Logger) (*Supervisor, erro
 // Socket is where the containerd serves.
 func (s *Supervisor) Socket() string { return s.cfg.Socket }
 
+// ShimSocketDir is where its shims serve.
+func (s *Supervisor) ShimSocketDir() string { return filepath.Join(s.cfg.StateDir, "s") }
+
 // Start adopts the containerd that serves the socket, or starts one, and returns once it serves.
 func (s *Supervisor) Start(ctx context.Context) error {
 	if pid, err := s.pid(); err == nil {
@@ -217,7 +220,7 @@ func (s *Supervisor) config() string {
 	b.WriteString("]\n")
 	fmt.Fprintf(&b, "[debug]\n  level = \"warn\"\n[grpc]\n  address = %q\n[ttrpc]\n  address = %q\n",
 		s.cfg.Socket, s.cfg.Socket+".ttrpc")
-	fmt.Fprintf(&b, "[plugins.'io.containerd.shim.v1.manager']\n  socket_dir = %q\n", filepath.Join(s.cfg.StateDir, "s"))
+	fmt.Fprintf(&b, "[plugins.'io.containerd.shim.v1.manager']\n  socket_dir = %q\n", s.ShimSocketDir())
 	return b.String()
 }
 

@@ -4,10 +4,13 @@ package containerd
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -150,10 +153,11 @@ func (r *Runtime) createTask(ctx context.Context, c *container, request *tasks.C
 		err = errgrpc.ToNative(err)
 		switch {
 		case err == nil:
+			p.tasks[c.id] = true
 			return nil
 		case errdefs.IsAlreadyExists(err) && try < tries:
 			// A runtime that was killed made it and did not start it.
-			if derr := r.deleteTaskLocked(ctx, c); derr != nil {
+			if derr := r.deleteTaskLocked(ctx, p, c); derr != nil {
 				return errors.Join(err, derr)
 			}
 		case shimGone(err) && try < tries:
@@ -177,16 +181,20 @@ func (r *Runtime) deleteTask(ctx context.Context, c *container) error {
 	r.mu.Unlock()
 	p.task.Lock()
 	defer p.task.Unlock()
-	return r.deleteTaskLocked(ctx, c)
+	return r.deleteTaskLocked(ctx, p, c)
 }
 
 // deleteTaskLocked kills a task if need be and deletes it. None is success.
-func (r *Runtime) deleteTaskLocked(ctx context.Context, c *container) error {
+func (r *Runtime) deleteTaskLocked(ctx context.Context, p *pod, c *container) error {
 	for {
 		_, err := r.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: c.id})
 		err = errgrpc.ToNative(err)
 		switch {
 		case err == nil || isNotFound(err):
+			delete(p.tasks, c.id)
+			if len(p.tasks) == 0 {
+				r.leaveShim(p.uid)
+			}
 			return nil
 		case !errdefs.IsFailedPrecondition(err):
 			return fmt.Errorf("delete task: %w", err)
@@ -198,6 +206,18 @@ func (r *Runtime) deleteTaskLocked(ctx context.Context, c *container) error {
 		if _, err := r.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: c.id}); err != nil && !isNotFound(errgrpc.ToNative(err)) {
 			return fmt.Errorf("wait for task: %w", errgrpc.ToNative(err))
 		}
+	}
+}
+
+// leaveShim removes the socket of a pod's shim, which ends with the pod's last task. The shim itself may not: it looks
+// for the socket's name in the folder of its first task, which is gone. And a task that comes next finds no socket of
+// a shim that is on its way out.
+func (r *Runtime) leaveShim(uid string) {
+	// containerd's own rule for the name.
+	name := sha256.Sum256([]byte(filepath.Join(r.cfg.Address, r.cfg.Namespace, uid)))
+	socket := filepath.Join(r.cfg.ShimSocketDir, hex.EncodeToString(name[:]))
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.logger.Warn("socket of a pod's last shim stays", "pod_uid", uid, "error", err)
 	}
 }
 
