@@ -2,7 +2,9 @@ package manifest
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -36,6 +38,10 @@ func (d *decoder) expected(p *path, n *node, what string) {
 		hint = fmt.Sprintf("; quote it: %q", n.source)
 	case what == "a list" && n.shape != shapeNull:
 		hint = `; begin each item with "- "`
+	case what == "an integer" && n.shape == shapeFloat:
+		if value, err := strconv.ParseFloat(n.text, 64); err == nil && value == math.Trunc(value) && math.Abs(value) < 1<<53 {
+			hint = "; write " + strconv.FormatFloat(value, 'f', 0, 64)
+		}
 	case n.shape == shapeText:
 		if actual, _ := resolvePlain(n.text); what == "true or false" && actual == shapeBool ||
 			strings.HasPrefix(what, "an integer") && actual == shapeInteger {

@@ -7,7 +7,7 @@ import (
 )
 
 // suggestField completes "unknown field" with what was probably meant: a field of the message that is spelled much
-// alike, or a field of that very name one level down. Empty where nothing is close.
+// alike, or the field of that very name one level down. Empty where nothing is close, or several things are.
 func suggestField(s *schema, d protoreflect.MessageDescriptor, name string) string {
 	names := make([]string, len(s.fields))
 	for i, f := range s.fields {
@@ -16,19 +16,24 @@ func suggestField(s *schema, d protoreflect.MessageDescriptor, name string) stri
 	if match := closest(name, names); match != "" {
 		return "; did you mean " + match + "?"
 	}
+	var below []*field
 	for _, f := range s.fields {
 		// Of metadata and status nobody forgets the heading.
 		if f.messageType == nil || f.IsMap() || f.wellKnown != "" || f.name == "status" || f.messageType == d {
 			continue
 		}
-		if inner := schemaOf(f.messageType).byName[name]; inner != nil {
-			if f.IsList() {
-				return "; it is a field of each of " + f.name
-			}
-			return "; did you mean " + f.name + "." + name + "?"
+		if schemaOf(f.messageType).byName[name] != nil {
+			below = append(below, f)
 		}
 	}
-	return ""
+	switch {
+	case len(below) != 1:
+		return ""
+	case below[0].IsList():
+		return "; it is a field of each of " + below[0].name
+	default:
+		return "; did you mean " + below[0].name + "." + name + "?"
+	}
 }
 
 // closest returns the name that word was probably meant to be, or nothing.

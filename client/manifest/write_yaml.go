@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -206,6 +207,9 @@ func printable(r rune) bool {
 	return r != utf8.RuneError && r != 0xfeff && unicode.IsPrint(r)
 }
 
+// otherReaders of YAML take such text for numbers of base 60 and for dates.
+var otherReaders = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$|^[0-9]{4}-[0-9]`)
+
 // plainText reports whether a text can stand without quotes: it is read back as text, and as this text.
 func plainText(s string) bool {
 	if shape, _ := resolvePlain(s); shape != shapeText {
@@ -219,7 +223,7 @@ func plainText(s string) bool {
 			return false
 		}
 	}
-	if looksSexagesimal(s) || strings.HasPrefix(s, "...") || strings.HasSuffix(s, " ") || strings.HasSuffix(s, ":") ||
+	if otherReaders.MatchString(s) || strings.HasPrefix(s, "...") || strings.HasSuffix(s, " ") || strings.HasSuffix(s, ":") ||
 		strings.Contains(s, ": ") || strings.Contains(s, " #") {
 		return false
 	}
@@ -229,12 +233,4 @@ func plainText(s string) bool {
 		}
 	}
 	return true
-}
-
-// looksSexagesimal reports whether other readers of YAML 1.1 would take a text for a number of base 60, or for a date.
-func looksSexagesimal(s string) bool {
-	if s[0] != '+' && s[0] != '-' && (s[0] < '0' || s[0] > '9') {
-		return false
-	}
-	return strings.Trim(s, "0123456789:_.+-TtZz ") == ""
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -27,7 +28,11 @@ func readYAML(data []byte) (nodes []node, failure *Error) {
 			return nodes, nil
 		}
 		if err != nil {
-			return nodes, yamlSyntaxError(err)
+			failure := yamlSyntaxError(err)
+			if line := breakingLine(data, err); line > failure.Line {
+				failure.Line = line
+			}
+			return nodes, failure
 		}
 		t := yamlTree{expanding: map[*yaml.Node]bool{}}
 		n, failure := t.convert(&document, 0)
@@ -46,6 +51,25 @@ func decodeYAML(decoder *yaml.Decoder, into *yaml.Node) (err error) {
 		}
 	}()
 	return decoder.Decode(into)
+}
+
+// breakingLine finds the line that makes a text fail as it does. The library names the line where the failing block
+// begins, which may be pages above. It returns 0 where the text is too large to be parsed again and again.
+func breakingLine(data []byte, failure error) int {
+	const largest = 1 << 20
+	if len(data) > largest {
+		return 0
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	return 1 + sort.Search(len(lines), func(last int) bool {
+		decoder := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:last+1], nil)))
+		for {
+			var document yaml.Node
+			if err := decodeYAML(decoder, &document); err != nil {
+				return err.Error() == failure.Error()
+			}
+		}
+	})
 }
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
