@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -218,19 +219,19 @@ func (c *candidate) hold(ctx context.Context, lead func(context.Context) error) 
 	for {
 		renewal, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.renewed.Add(c.config.RenewDeadline))
 		renewed := make(chan error, 1)
-		go func() { renewed <- c.renew(renewal) }()
+		var renewing sync.WaitGroup
+		renewing.Go(func() { renewed <- c.renew(renewal) })
 		select {
 		case err = <-ended:
 			cancel()
-			_ = <-renewed // It ends with its context; what it says no longer matters.
+			renewing.Wait()
 			return false, err
 		case err = <-renewed:
 			cancel()
 		}
 		if err != nil {
 			stop()
-			_ = <-ended // The loss is what is reported.
-			return true, err
+			return true, errors.Join(err, <-ended)
 		}
 	}
 }

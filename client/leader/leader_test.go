@@ -47,7 +47,9 @@ func contend(t *testing.T, conn grpc.ClientConnInterface, identity string) *cand
 	}()
 	t.Cleanup(func() {
 		cancel()
-		_ = <-c.run
+		if err := <-c.run; err != nil {
+			t.Error(err)
+		}
 	})
 	return c
 }
