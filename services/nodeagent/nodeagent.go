@@ -1,0 +1,291 @@
+// Package nodeagent runs the pods of a node: it registers the node, watches its pods, starts and stops their
+// containers and reports what became of them.
+//
+// podsource → podworker → devices → network → runtime → status; server beside them
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"trireme.dev/client/event"
+	"trireme.dev/client/informer"
+	"trireme.dev/client/quantity"
+	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
+	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/nodeagent/internal/containerspec"
+	"trireme.dev/services/nodeagent/internal/devices"
+	"trireme.dev/services/nodeagent/internal/node"
+	"trireme.dev/services/nodeagent/internal/podsource"
+	"trireme.dev/services/nodeagent/internal/podworker"
+	"trireme.dev/services/nodeagent/internal/runtime"
+	"trireme.dev/services/nodeagent/internal/runtime/simulated"
+	"trireme.dev/services/nodeagent/internal/server"
+	"trireme.dev/services/nodeagent/internal/volume"
+)
+
+// Agent is the service.
+type Agent struct {
+	cfg    Config
+	logger *slog.Logger
+}
+
+// New checks the configuration.
+func New(cfg Config, logger *slog.Logger) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{cfg: cfg, logger: logger}, nil
+}
+
+// Run works until ctx ends. Containers keep running then, and the next agent takes them up.
+func (a *Agent) Run(ctx context.Context) error {
+	conn, err := rpc.Dial(rpc.ClientConfig{
+		Address: a.cfg.APIServer, CertFile: a.cfg.CertFile, KeyFile: a.cfg.KeyFile, CAFile: a.cfg.CAFile, InsecureTCP: a.cfg.Insecure,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return a.serve(ctx, conn)
+}
+
+// serve runs all nodes over a connection to the gateway.
+func (a *Agent) serve(ctx context.Context, conn grpc.ClientConnInterface) error {
+	var tasks []daemon.Task
+	var api *rpc.Server
+	if a.cfg.Listen != "" || a.cfg.Socket != "" {
+		var err error
+		api, err = rpc.NewServer(rpc.ServerConfig{
+			Name: "nodeagent", UnixSocket: a.cfg.Socket, TCP: a.cfg.Listen,
+			CertFile: a.cfg.CertFile, KeyFile: a.cfg.KeyFile, CAFile: a.cfg.CAFile, InsecureTCP: a.cfg.Insecure,
+		}, a.logger)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, daemon.Task{Name: "server", Run: api.Run})
+	}
+	var served []*server.Node
+	for _, name := range a.cfg.nodeNames() {
+		n, err := a.node(ctx, conn, name, api)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+		served = append(served, n.served)
+		tasks = append(tasks, daemon.Task{Name: "node " + name, Run: n.run})
+	}
+	if api != nil {
+		server.New(served, version(), a.cfg.Insecure, a.logger).Register(api)
+	}
+	return daemon.Run(ctx, tasks...)
+}
+
+// oneNode is all that works for one node.
+type oneNode struct {
+	served *server.Node
+	api    *rpc.Server
+	tasks  []daemon.Task
+	last   []daemon.Task
+}
+
+// node wires the parts of one node, in the order of the chain.
+func (a *Agent) node(ctx context.Context, conn grpc.ClientConnInterface, name string, api *rpc.Server) (*oneNode, error) {
+	logger := a.logger.With(slog.String(telemetry.KeyNode, name))
+	dir := a.cfg.nodeDir(name)
+	engine, tasks, err := a.runtime(ctx, dir, logger)
+	if err != nil {
+		return nil, err
+	}
+	info, err := engine.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plugins, err := devices.New(devices.Config{PluginDir: a.pluginDir(dir, logger), StateDir: dir, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	factory := informer.NewFactory(conn, logger)
+	events := event.NewRecorder(conn, "nodeagent")
+	events.Host, events.Logger = name, logger
+
+	var pods *podworker.Manager
+	self, err := node.New(node.Config{
+		Name: name, IPs: []string{a.cfg.NodeIP}, Port: func() int32 { return port(api) }, Version: version(),
+		Machine: a.cfg.simulatedMachine(), StateDir: dir, Labels: a.cfg.Labels, Wake: func() { pods.Wake() },
+	}, node.Deps{Conn: conn, Factory: factory, Runtime: engine, Devices: plugins, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	machine := self.Machine()
+	logDir := filepath.Join(dir, "logs")
+	pods = podworker.New(podworker.Config{
+		Node: func() containerspec.Node {
+			return containerspec.Node{Name: name, IPs: []string{a.cfg.NodeIP}, CPUMillis: machine.CPUMillis, MemoryBytes: machine.MemoryBytes}
+		},
+		Allocatable: self.Allocatable, LogDir: logDir, RuntimeName: info.Name,
+	}, podworker.Deps{
+		Conn: conn, Runtime: engine, Devices: plugins, Events: events, Logger: logger,
+		Volumes: volume.New(volume.Config{Dir: filepath.Join(dir, "pods"), Simulated: a.cfg.Simulate > 0}),
+	})
+	source := podsource.New(factory, name, podsource.Sink{Update: pods.Update, Delete: pods.Delete, Synced: pods.Synced})
+	return &oneNode{
+		served: &server.Node{Name: name, Simulated: a.cfg.Simulate > 0, Runtime: engine, Pods: pods, LogDir: logDir},
+		api:    api,
+		tasks: append(tasks,
+			daemon.Task{Name: "watch", Run: factory.Run},
+			daemon.Task{Name: "pod source", Run: source.Run},
+			daemon.Task{Name: "pod workers", Run: pods.Run},
+			daemon.Task{Name: "devices", Run: plugins.Run},
+			daemon.Task{Name: "events", Run: events.Run},
+		),
+		last: []daemon.Task{{Name: "node", Run: self.Run}},
+	}, nil
+}
+
+// run runs the parts; the node is registered once the gateway can reach it.
+func (n *oneNode) run(ctx context.Context) error {
+	return daemon.Run(ctx, append(n.tasks, daemon.Task{Name: "registration", Run: func(ctx context.Context) error {
+		if n.api != nil {
+			select {
+			case <-n.api.Ready():
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return daemon.Run(ctx, n.last...)
+	}})...)
+}
+
+func port(api *rpc.Server) int32 {
+	if api == nil {
+		return 0
+	}
+	if tcp, ok := api.Addr().(*net.TCPAddr); ok {
+		return int32(tcp.Port)
+	}
+	return 0
+}
+
+func (c Config) simulatedMachine() *node.Machine {
+	if c.Simulate == 0 {
+		return nil
+	}
+	// Validate has parsed both.
+	cpu, _ := quantity.Parse(c.SimulatedCPU)
+	memory, _ := quantity.Parse(c.SimulatedMemory)
+	return &node.Machine{CPUMillis: cpu.MilliValue(), MemoryBytes: memory.Value(), StorageBytes: 1 << 40}
+}
+
+// runtime opens the runtime of one node, and returns what must run for it.
+func (a *Agent) runtime(ctx context.Context, dir string, logger *slog.Logger) (runtime.Runtime, []daemon.Task, error) {
+	if a.cfg.Simulate == 0 {
+		return openContainerd(ctx, a.cfg, logger)
+	}
+	r, err := simulated.New(simulated.Config{StateDir: filepath.Join(dir, "runtime"), Logger: logger})
+	return r, nil, err
+}
+
+// pluginDir is where device plugins meet the agent: Kubernetes' place, unless that is taken.
+func (a *Agent) pluginDir(dir string, logger *slog.Logger) string {
+	own := filepath.Join(dir, "device-plugins")
+	switch {
+	case a.cfg.Simulate > 0:
+		return own
+	case a.cfg.PluginDir != "":
+		return a.cfg.PluginDir
+	}
+	conn, err := net.DialTimeout("unix", filepath.Join(kubeletPluginDir, "kubelet.sock"), time.Second)
+	if err != nil {
+		return kubeletPluginDir
+	}
+	_ = conn.Close()
+	logger.Warn("something else serves device plugins at Kubernetes' place: plugins for this node belong elsewhere",
+		slog.String(telemetry.KeySocket, filepath.Join(kubeletPluginDir, "kubelet.sock")), slog.String(telemetry.KeyPath, own))
+	return own
+}
+
+// Cleanup removes from the machine all that pods of this agent have there, and stops the containerd that the agent
+// started. It is for when no agent runs, and may be repeated. Images and records stay.
+func Cleanup(ctx context.Context, cfg Config, logger *slog.Logger) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	a := &Agent{cfg: cfg, logger: logger}
+	for _, name := range cfg.nodeNames() {
+		if err := a.cleanup(ctx, name); err != nil {
+			return fmt.Errorf("clean up node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (a *Agent) cleanup(ctx context.Context, name string) error {
+	dir := a.cfg.nodeDir(name)
+	if a.cfg.Simulate == 0 {
+		if idle, err := containerdIdle(a.cfg); idle || err != nil {
+			return err
+		}
+	}
+	engine, tasks, err := a.runtime(ctx, dir, a.logger)
+	if err != nil {
+		return err
+	}
+	err = withTasks(ctx, tasks, func(ctx context.Context) error { return removePods(ctx, engine) })
+	if err != nil {
+		return err
+	}
+	volumes := volume.New(volume.Config{Dir: filepath.Join(dir, "pods"), Simulated: a.cfg.Simulate > 0})
+	uids, err := volumes.UIDs()
+	if err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		if err := volumes.Teardown(uid); err != nil {
+			return err
+		}
+	}
+	if a.cfg.Simulate > 0 {
+		return nil
+	}
+	return closeContainerd(ctx, a.cfg, a.logger)
+}
+
+// withTasks does something while tasks run.
+func withTasks(ctx context.Context, tasks []daemon.Task, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return daemon.Run(ctx, append(tasks, daemon.Task{Name: "clean up", Run: func(ctx context.Context) error {
+		defer cancel()
+		return do(ctx)
+	}})...)
+}
+
+func removePods(ctx context.Context, engine runtime.Runtime) error {
+	pods, err := engine.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []string
+	for _, p := range pods {
+		if err := engine.RemoveSandbox(ctx, p.UID); err != nil {
+			failed = append(failed, fmt.Sprintf("pod %s/%s: %v", p.Namespace, p.Name, err))
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("remove pods: %s", strings.Join(failed, "; "))
+	}
+	return nil
+}
