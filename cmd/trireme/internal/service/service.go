@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/apiserver"
 	"trireme.dev/services/deviced"
 	"trireme.dev/services/scheduler"
 )
@@ -23,10 +24,13 @@ type runner interface {
 // Commands returns one command per service.
 func Commands() []*cobra.Command {
 	var (
+		apiserverConfig apiserver.Config
 		schedulerConfig = scheduler.NewConfig()
 		devicedConfig   deviced.Config
 	)
 	return []*cobra.Command{
+		command("apiserver", "Serve every kind and keep their objects in etcd", apiserverConfig.AddFlags,
+			func(l *slog.Logger) (runner, error) { return apiserver.New(apiserverConfig, l) }),
 		command("scheduler", "Put pods on nodes", schedulerConfig.AddFlags,
 			func(l *slog.Logger) (runner, error) { return scheduler.New(schedulerConfig, l) }),
 		command("deviced", "Offer this machine's devices to its node agent", devicedConfig.AddFlags,

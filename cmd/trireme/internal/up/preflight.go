@@ -13,7 +13,7 @@ type missingError struct{ missing []string }
 
 func (e *missingError) Error() string {
 	return "real containers cannot run here:\n  - " + strings.Join(e.missing, "\n  - ") +
-		"\nWith simulated nodes nothing of this is needed: trireme up --simulate 4"
+		"\nSimulated nodes need none of this: trireme up --simulate 4"
 }
 
 // runtimePrograms are what the node agent needs of containerd; the shim is found by containerd itself.
@@ -45,7 +45,7 @@ func findRuntime(given, exe, searchPath string) (dir string, missing []string) {
 	if given != "" {
 		where = given + " (--runtime-bin)"
 	}
-	text := fmt.Sprintf("no containerd with its shim and runc in %s: `make runtime` builds them, or --containerd-socket names a containerd that runs", where)
+	text := fmt.Sprintf("no containerd with its shim and runc in %s: `make runtimes` builds them, or --containerd-socket names a containerd that runs", where)
 	if len(tried) > 0 && given == "" {
 		text += "; incomplete: " + strings.Join(tried, ", ")
 	}

@@ -32,7 +32,7 @@ func TestFindRuntime(t *testing.T) {
 		t.Errorf("on PATH: %q, %v, want %s", dir, missing, whole)
 	}
 	_, missing := findRuntime("", exe, half+":"+none)
-	if len(missing) != 1 || !strings.Contains(missing[0], "make runtime") || !strings.Contains(missing[0], half+" (lacks containerd-shim-runc-v2)") {
+	if len(missing) != 1 || !strings.Contains(missing[0], "make runtimes") || !strings.Contains(missing[0], half+" (lacks containerd-shim-runc-v2)") {
 		t.Errorf("nowhere: %v", missing)
 	}
 	built := programs(t, filepath.Join(root, "build", "runtime", "bin"), runtimePrograms...)

@@ -8,6 +8,9 @@ import (
 	"trireme.dev/kit/pki"
 )
 
+// upIdentity is the name in the leases of a cluster that up runs.
+const upIdentity = "trireme-up"
+
 // addresses are where the gateway and the node agent listen.
 type addresses struct{ gateway, agent string }
 
@@ -30,7 +33,10 @@ func specs(cfg Config, l layout, nodes []string, certs map[string]pki.Files, at 
 	} else {
 		deviced.args = append(deviced.args, fmt.Sprintf("--simulated-gpus=%d", cfg.GPUs))
 	}
-	return []spec{apiserver, component("scheduler"), component("controller"), deviced}
+	scheduler := component("scheduler")
+	// There is one, so a successor of one that was killed need not wait for its lease to run out.
+	scheduler.args = append(scheduler.args, "--identity="+upIdentity)
+	return []spec{apiserver, scheduler, component("controller"), deviced}
 }
 
 func tls(f pki.Files) []string {

@@ -102,35 +102,35 @@ func (c *cluster) prepare(ctx context.Context) (release func(), err error) {
 	if err := c.layout.create(); err != nil {
 		return nil, err
 	}
-	release, err = takeLock(c.layout.lock())
+	unlock, err := takeLock(c.layout.lock())
 	if errors.Is(err, errLocked) {
-		owner, _ := readRecord(c.layout.pidFile(upService))
+		owner, _ := readRecord(c.layout.pidFile(upService)) // 0 where it has none yet
 		return nil, fmt.Errorf("a cluster runs on %s already (pid %d): `trireme down` stops it, another --state-dir starts a second one", c.layout.dir, owner.PID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
-	if err = c.plan(ctx); err != nil {
+	if err := c.occupy(ctx); err != nil {
+		unlock()
 		return nil, err
 	}
-	self, err := recordOf(os.Getpid())
-	if err != nil {
-		return nil, err
-	}
-	if err = self.write(c.layout.pidFile(upService)); err != nil {
-		return nil, err
-	}
-	unlock := release
 	return func() {
 		// Gone before the lock, so that whoever gets the lock reads no other's number.
 		_ = os.Remove(c.layout.pidFile(upService))
 		unlock()
 	}, nil
+}
+
+// occupy is what only the holder of the lock may do.
+func (c *cluster) occupy(ctx context.Context) error {
+	if err := c.plan(ctx); err != nil {
+		return err
+	}
+	self, err := recordOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return self.write(c.layout.pidFile(upService))
 }
 
 func (c *cluster) start(ctx context.Context) {
