@@ -260,6 +260,32 @@ func TestKindWithoutGeneratedCode(t *testing.T) {
 	}
 }
 
+// Whoever fills an object by reflection, as decoders do, must not lose what GetMetadata shows.
+func TestMetadataByReflection(t *testing.T) {
+	k := widgets(t)
+	for what, fill := range map[string]func(protoreflect.Message, protoreflect.FieldDescriptor) protoreflect.Message{
+		"Mutable": func(m protoreflect.Message, f protoreflect.FieldDescriptor) protoreflect.Message {
+			return m.Mutable(f).Message()
+		},
+		"Clear and Mutable": func(m protoreflect.Message, f protoreflect.FieldDescriptor) protoreflect.Message {
+			m.Clear(f)
+			return m.Mutable(f).Message()
+		},
+		"NewField and Set": func(m protoreflect.Message, f protoreflect.FieldDescriptor) protoreflect.Message {
+			v := m.NewField(f)
+			m.Set(f, v)
+			return v.Message()
+		},
+	} {
+		object := client.New(k)
+		meta := fill(object.ProtoReflect(), object.ProtoReflect().Descriptor().Fields().ByName("metadata"))
+		meta.Set(meta.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString("w"))
+		if got := object.GetMetadata().GetName(); got != "w" {
+			t.Errorf("%s: the name is %q", what, got)
+		}
+	}
+}
+
 func TestDynamicUsesGeneratedMessages(t *testing.T) {
 	g := gatewaytest.New(t)
 	g.Put(configMap("a", "1"))

@@ -52,6 +52,22 @@ func (d *dynamicObject) metadataField() protoreflect.FieldDescriptor {
 	return d.Descriptor().Fields().ByNumber(1)
 }
 
+// NewField implements protoreflect.Message.
+func (d *dynamicObject) NewField(f protoreflect.FieldDescriptor) protoreflect.Value {
+	if f.FullName() == d.metadataField().FullName() {
+		return protoreflect.ValueOfMessage((&metav1.ObjectMeta{}).ProtoReflect())
+	}
+	return d.Message.NewField(f)
+}
+
+// Mutable implements protoreflect.Message.
+func (d *dynamicObject) Mutable(f protoreflect.FieldDescriptor) protoreflect.Value {
+	if f.FullName() == d.metadataField().FullName() && !d.Has(f) {
+		d.Set(f, d.NewField(f))
+	}
+	return d.Message.Mutable(f)
+}
+
 // GetMetadata implements Object.
 func (d *dynamicObject) GetMetadata() *metav1.ObjectMeta {
 	meta, _ := d.Get(d.metadataField()).Message().Interface().(*metav1.ObjectMeta)
