@@ -23,6 +23,7 @@ func FuzzDecode(f *testing.F) {
 		"apiVersion: v1\nkind: Secret\ndata: {a: !!str aGk=, b: 'aGk=\n  aGk='}\nmetadata: {<<: [{name: a}, {labels: {x: ~}}], generation: 0x10}\n",
 		`{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"managedFields": [{"fieldsV1": {"a": [1, 2.5e3, null, true, {}]}}]}}]} {}`,
 		"apiVersion: coordination.k8s.io/v1\nkind: Lease\nspec: {renewTime: 2024-05-01T10:20:30.123456789+02:00}\n",
+		"apiVersion: v1\nkind: Pod\nspec: {containers: [~, {args: [~], resources: {limits: {a: ~}}}], nodeSelector: {a: ~}}\n", "apiVersion: v1\nkind: Secret\ndata: {a: ~}\n",
 		"a: &a [*a]\nb: *a\n", "<<: *b", "\xff\xfea\x00", "- !!binary a", "? [a]\n: b", "\"\\ud800\": 1", "k: !<tag:yaml.org,2002:int> 1",
 	} {
 		f.Add([]byte(seed))

@@ -127,7 +127,12 @@ func (d *decoder) field(p *path, f *field, n *node, parent *schema, m protorefle
 		}
 	default:
 		before := len(d.errors)
-		value, ok := d.single(p, f, f.FieldDescriptor, n, func() protoreflect.Value { return m.NewField(f.FieldDescriptor) })
+		// The message makes its own parts: an object known only at run time keeps its metadata in a type of its choice.
+		fresh := m.NewField
+		if f.messageType != nil {
+			fresh = m.Mutable
+		}
+		value, ok := d.single(p, f, f.FieldDescriptor, n, func() protoreflect.Value { return fresh(f.FieldDescriptor) })
 		if !ok {
 			if len(d.errors) > before && f.Kind() == protoreflect.BytesKind {
 				d.hintPlainText(parent)
@@ -136,6 +141,7 @@ func (d *decoder) field(p *path, f *field, n *node, parent *schema, m protorefle
 		}
 		// What is printed when empty is printed when absent too, so its empty mapping says nothing.
 		if f.printEmpty && f.messageType != nil && isEmpty(value.Message()) {
+			m.Clear(f.FieldDescriptor)
 			return
 		}
 		m.Set(f.FieldDescriptor, value)
@@ -178,7 +184,7 @@ func (d *decoder) hintPlainText(parent *schema) {
 // here stands in a list or map, where it is the zero value, as it is for Kubernetes.
 func (d *decoder) single(p *path, f *field, fd protoreflect.FieldDescriptor, n *node, fresh func() protoreflect.Value) (protoreflect.Value, bool) {
 	if f.messageType == nil {
-		return d.scalar(p, f, fd, n)
+		return d.scalar(p, f, fd, n, fresh)
 	}
 	value := fresh()
 	before := len(d.errors)

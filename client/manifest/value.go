@@ -18,15 +18,12 @@ import (
 )
 
 // scalar reads a value that is no message.
-func (d *decoder) scalar(p *path, f *field, fd protoreflect.FieldDescriptor, n *node) (protoreflect.Value, bool) {
+func (d *decoder) scalar(p *path, f *field, fd protoreflect.FieldDescriptor, n *node, fresh func() protoreflect.Value) (protoreflect.Value, bool) {
 	if n.shape == shapeNull {
 		if f.format == metav1.Format_FORMAT_QUANTITY {
 			return protoreflect.ValueOfString("0"), true
 		}
-		if fd.Kind() == protoreflect.BytesKind {
-			return protoreflect.ValueOfBytes([]byte{}), true
-		}
-		return fd.Default(), true
+		return fresh(), true
 	}
 	switch fd.Kind() {
 	case protoreflect.StringKind:
