@@ -9,10 +9,16 @@ deps='{{with .Module}}{{if .Version}}{{.Path}} {{.Version}}{{end}}{{end}}'
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
 
+broken=()
 for m in "$@"; do
-  GOWORK=off go -C "$m" build ./...
-  GOWORK=off go -C "$m" list -deps -test -f "$deps" ./... | sort -u | sed "s|\$| $m|" >>"$list"
+  GOWORK=off go -C "$m" build ./... || broken+=("$m")
+  GOWORK=off go -C "$m" list -deps -test -f "$deps" ./... | sort -u | sed "s|\$| $m|" >>"$list" || broken+=("$m")
 done
+if [ ${#broken[@]} -gt 0 ]; then
+  echo "these modules do not build without the workspace (make tidy may be all they need):" >&2
+  printf '%s\n' "${broken[@]}" | sort -u | sed 's/^/  /' >&2
+  exit 1
+fi
 go list -deps -test -f "$deps" work | sort -u | sed 's|$| (workspace)|' >>"$list"
 
 awk '
