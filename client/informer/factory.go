@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"trireme.dev/client"
+	"trireme.dev/client/kind"
 )
 
 // Factory owns the informers of a program: whoever asks for the same kind with the same Config shares one.
@@ -25,6 +26,8 @@ type Factory struct {
 
 type identity struct {
 	message protoreflect.FullName
+	// dynamic informers hand out client.Object and so are apart from those of the message's own type.
+	dynamic bool
 	config  Config
 }
 
@@ -45,13 +48,24 @@ func NewFactory(conn grpc.ClientConnInterface, logger *slog.Logger) *Factory {
 // Of returns the factory's informer of T's kind. It may be called before or while the factory runs.
 func Of[T client.Object](f *Factory, config Config) *Informer[T] {
 	var zero T
-	id := identity{zero.ProtoReflect().Descriptor().FullName(), config}
+	id := identity{message: zero.ProtoReflect().Descriptor().FullName(), config: config}
+	return of(f, id, client.For[T])
+}
+
+// OfKind returns the factory's informer of a kind known at run time only. It may be called before or while the factory
+// runs. It shares nothing with Of's informer of the same kind: each keeps a copy of the objects.
+func OfKind(f *Factory, k *kind.Kind, config Config) *Informer[client.Object] {
+	id := identity{message: k.Message.Descriptor().FullName(), dynamic: true, config: config}
+	return of(f, id, func(conn grpc.ClientConnInterface) *client.Resource[client.Object] { return client.Dynamic(conn, k) })
+}
+
+func of[T client.Object](f *Factory, id identity, dial func(grpc.ClientConnInterface) *client.Resource[T]) *Informer[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if existing, ok := f.informers[id].(*Informer[T]); ok {
 		return existing
 	}
-	i := newInformer[T](config)
+	i := newInformer(id.config, dial)
 	f.informers[id] = i
 	if f.start != nil {
 		f.start(i)
@@ -60,7 +74,7 @@ func Of[T client.Object](f *Factory, config Config) *Informer[T] {
 }
 
 func (i *Informer[T]) mirror(ctx context.Context, f *Factory) {
-	resource := client.For[T](f.conn)
+	resource := i.dial(f.conn)
 	r := &reflector[T]{
 		resource: resource, informer: i,
 		logger: f.logger.With(slog.String("kind", resource.Kind().Name)),

@@ -12,6 +12,8 @@ import (
 	"context"
 	"sync"
 
+	"google.golang.org/grpc"
+
 	"trireme.dev/client"
 )
 
@@ -40,6 +42,8 @@ type Handler[T client.Object] struct {
 type Informer[T client.Object] struct {
 	config Config
 	store  *store[T]
+	// dial makes the client that the objects come from.
+	dial func(grpc.ClientConnInterface) *client.Resource[T]
 
 	mu       sync.Mutex
 	handlers []*Registration[T]
@@ -50,8 +54,8 @@ type Informer[T client.Object] struct {
 	synced  chan struct{}
 }
 
-func newInformer[T client.Object](config Config) *Informer[T] {
-	return &Informer[T]{config: config, store: newStore[T](), synced: make(chan struct{})}
+func newInformer[T client.Object](config Config, dial func(grpc.ClientConnInterface) *client.Resource[T]) *Informer[T] {
+	return &Informer[T]{config: config, dial: dial, store: newStore[T](), synced: make(chan struct{})}
 }
 
 // Registration is a handler that has been added.

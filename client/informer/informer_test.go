@@ -19,6 +19,7 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/informer"
 	"trireme.dev/client/internal/gatewaytest"
+	"trireme.dev/client/kind"
 	"trireme.dev/client/selector"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
@@ -440,6 +441,25 @@ func TestInformersAreShared(t *testing.T) {
 		if n := w.gateway.Calls("Watch"); n != 3 {
 			t.Errorf("%d watches for 3 informers", n)
 		}
+	})
+}
+
+func TestInformerOfAKindKnownAtRunTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		k, ok := kind.Builtin().ByManifest("v1", "ConfigMap")
+		if !ok {
+			t.Fatal("no ConfigMap")
+		}
+		dynamic := informer.OfKind(w.factory, k, informer.Config{})
+		w.gateway.Put(configMap("a", "1"))
+		w.startAndSync(t)
+		if o, ok := dynamic.Lister().Get("default", "a"); !ok || o.GetMetadata().GetUid() == "" {
+			t.Errorf("got %v", o)
+		}
+		if informer.OfKind(w.factory, k, informer.Config{}) != dynamic {
+			t.Error("two informers of one kind and config")
+		}
+		w.recorder.expect(t, "initial a=1") // The typed informer of the same kind is its own.
 	})
 }
 
