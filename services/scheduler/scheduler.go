@@ -82,10 +82,17 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 // Run schedules until ctx ends.
 func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.conn.Close()
-	tasks, err := s.tasks(s.conn)
+	work, err := s.tasks(s.conn)
 	if err != nil {
 		return err
 	}
+	tasks := []daemon.Task{{Name: "scheduler", Run: func(ctx context.Context) error {
+		// One that starts together with its gateway is not to sit out the pauses after first failures.
+		if err := rpc.WaitServing(ctx, s.conn); err != nil {
+			return err
+		}
+		return daemon.Run(ctx, work...)
+	}}}
 	if s.server != nil {
 		tasks = append(tasks, daemon.Task{Name: "server", Run: s.server.Run})
 	}

@@ -1,0 +1,142 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"trireme.dev/client"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/apiserver/apitest"
+)
+
+// onFirstPodCommit runs hook in the first commit on pods from now on: in these tests, the binding.
+func (c *cluster) onFirstPodCommit(done bool, hook func() error) {
+	var once sync.Once
+	c.api.SetFault(func(op apitest.Operation) error {
+		var err error
+		if op.Name == "commit" && op.Done == done && strings.HasPrefix(op.Key, "/trireme/core/pods/") {
+			once.Do(func() {
+				c.api.SetFault(nil)
+				err = hook()
+			})
+		}
+		return err
+	})
+}
+
+func TestBindingFailsOnce(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
+	c.create(pod("a", gpus(2)))
+	c.onFirstPodCommit(false, func() error { return apitest.ErrUnavailable })
+	c.schedule(nil)
+	c.awaitEvent("a", "FailedScheduling", "")
+	c.awaitBound("a") // the room was given back, or it would not fit
+}
+
+// TestAnswerLost: the binding was written, its answer lost. The scheduler hears of it by watch, and counts it once.
+func TestAnswerLost(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "3"})
+	c.gang("g", 2)
+	c.create(pod("g-0", inGroup("g", 1)))
+	c.create(pod("g-1", inGroup("g", 1)))
+	c.onFirstPodCommit(true, func() error { return apitest.ErrUnavailable })
+	c.schedule(nil)
+	c.awaitBound("g-0", "g-1")
+	c.create(pod("large", gpus(2)))
+	c.awaitCondition("large", "1 Insufficient nvidia.com/gpu")
+	c.create(pod("small", gpus(1)))
+	c.awaitBound("small")
+}
+
+// TestMemberDeletedWhileBinding: the gang is not bound without it, and is bound once another member has come.
+func TestMemberDeletedWhileBinding(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
+	c.gang("g", 2)
+	c.create(pod("g-0", inGroup("g", 1)))
+	c.create(pod("g-1", inGroup("g", 1)))
+	c.onFirstPodCommit(false, func() error { c.delete("g-1"); return nil })
+	c.schedule(nil)
+	c.awaitCondition("g-0", "waiting for 1 more pod of pod group default/g, 1 of 2 seen")
+	c.create(pod("g-2", inGroup("g", 1)))
+	c.awaitBound("g-0", "g-2")
+}
+
+// TestPodReplacedWhileBinding: a pod of the same name is another pod.
+func TestPodReplacedWhileBinding(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	first := c.create(pod("a", gpus(1)))
+	c.onFirstPodCommit(false, func() error {
+		c.delete("a")
+		c.create(pod("a", gpus(1)))
+		return nil
+	})
+	c.schedule(nil)
+	second := c.awaitBound("a")["a"]
+	if second.GetMetadata().GetUid() == first.GetMetadata().GetUid() {
+		t.Error("the pod was not replaced")
+	}
+}
+
+func TestNodeDeleted(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	c.schedule(nil)
+	c.create(pod("a", gpus(1)))
+	c.awaitBound("a")
+	if _, err := client.For[*corev1.Node](c.conn).Delete(c.ctx, "", "n1", nil); err != nil {
+		t.Fatal(err)
+	}
+	c.create(pod("b", gpus(1)))
+	c.awaitCondition("b", "no nodes available to schedule pods")
+	// The node comes back under its name with a pod on it still.
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	c.create(pod("c", gpus(1)))
+	c.awaitCondition("c", "1 Insufficient nvidia.com/gpu")
+}
+
+// TestTakeover: of two schedulers one leads; when it goes the other carries on, and nothing is bound twice.
+func TestTakeover(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", nil)
+	elect := func(identity string) func(*Config) {
+		return func(cfg *Config) { cfg.LeaderElect, cfg.Identity = true, identity }
+	}
+	stop := c.schedule(elect("one"))
+	c.create(pod("a", nil))
+	c.awaitBound("a")
+	c.schedule(elect("two"))
+	stop()
+	c.create(pod("b", nil))
+	c.awaitBound("b")
+}
+
+// TestLatency holds the time from a pod's creation to the answer of its binding on an idle cluster. The bound is loose,
+// for machines that do other things too; the log tells the figure.
+func TestLatency(t *testing.T) {
+	c := newCluster(t)
+	for i := range 10 {
+		c.node(fmt.Sprintf("n%d", i), nil)
+	}
+	c.schedule(nil)
+	c.create(pod("warm", nil))
+	c.awaitBound("warm")
+	var best time.Duration = time.Hour
+	for i := range 20 {
+		name := fmt.Sprintf("p%d", i)
+		begin := time.Now()
+		c.create(pod(name, nil))
+		c.awaitBound(name)
+		best = min(best, time.Since(begin))
+	}
+	t.Logf("create to bound, both seen by a client: %s at best", best)
+	if best > 100*time.Millisecond {
+		t.Errorf("create to bound took %s at best", best)
+	}
+}
