@@ -11,7 +11,7 @@ trap 'rm -f "$list"' EXIT
 
 broken=()
 for m in "$@"; do
-  GOWORK=off go -C "$m" build ./... || broken+=("$m")
+  GOWORK=off go -C "$m" build -o /dev/null ./... || broken+=("$m")
   GOWORK=off go -C "$m" list -deps -test -f "$deps" ./... | sort -u | sed "s|\$| $m|" >>"$list" || broken+=("$m")
 done
 if [ ${#broken[@]} -gt 0 ]; then
