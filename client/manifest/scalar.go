@@ -36,17 +36,20 @@ func resolvePlain(source string) (shape, string) {
 	if value, err := strconv.ParseUint(plain, 0, 64); err == nil {
 		return shapeInteger, strconv.FormatUint(value, 10)
 	}
-	if yamlFloat.MatchString(plain) {
-		if isDigits(plain) {
-			// Larger than 64 bits, or a leading zero before an 8 or 9.
-			return shapeInteger, strings.TrimPrefix(plain, "+")
-		}
-		if value, err := strconv.ParseFloat(plain, 64); err == nil {
-			return shapeFloat, formatFloat(value)
-		}
-		return shapeFloat, plain
+	if !yamlFloat.MatchString(plain) {
+		return shapeText, source
 	}
-	return shapeText, source
+	value, err := strconv.ParseFloat(plain, 64)
+	switch {
+	case err != nil:
+		// Larger than any number: text, for Kubernetes too.
+		return shapeText, source
+	case isDigits(plain):
+		// An integer of more than 64 bits.
+		return shapeInteger, strings.TrimPrefix(plain, "+")
+	default:
+		return shapeFloat, formatFloat(value)
+	}
 }
 
 // isDigits reports whether s is a sign and digits, of which the first is not a zero that would make it octal.

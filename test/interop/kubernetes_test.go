@@ -180,6 +180,8 @@ func (c *coverage) compare(path string, goType reflect.Type, message protoreflec
 type goField struct {
 	name   string
 	goType reflect.Type
+	// always is whether encoding/json prints the field when it is empty.
+	always bool
 }
 
 // jsonFields are the fields that encoding/json sees, inlined structs flattened.
@@ -187,7 +189,7 @@ func jsonFields(goType reflect.Type) map[string]goField {
 	fields := map[string]goField{}
 	for i := range goType.NumField() {
 		f := goType.Field(i)
-		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		tag, rules, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case tag == "-":
 		case f.Anonymous && tag == "":
@@ -199,7 +201,8 @@ func jsonFields(goType reflect.Type) map[string]goField {
 				fields[name] = field
 			}
 		case tag != "":
-			fields[tag] = goField{name: tag, goType: f.Type}
+			omitted := strings.Contains(rules, "omitzero") || strings.Contains(rules, "omitempty") && f.Type.Kind() != reflect.Struct
+			fields[tag] = goField{name: tag, goType: f.Type, always: !omitted}
 		}
 	}
 	return fields

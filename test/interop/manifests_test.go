@@ -111,3 +111,14 @@ func golden(t *testing.T, file string, got []byte) {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }
+
+// TestExamples reads the examples that the documentation shows.
+func TestExamples(t *testing.T) {
+	documents, err := manifest.Read(kind.Builtin(), []string{filepath.Join("..", "..", "examples")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(documents) == 0 {
+		t.Error("no example")
+	}
+}
