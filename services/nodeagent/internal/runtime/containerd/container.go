@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -48,25 +49,26 @@ const (
 
 // container is what is known of one container. Its fields are guarded by Runtime.mu, but for those that never change.
 type container struct {
-	id, podUID                 string
-	namespace, pod             string
-	name, specHash             string
-	attempt                    int
-	init, ephemeral, tty       bool
-	stdin                      bool
-	image, imageID             string
-	logPath, terminationPath   string
-	cgroup                     string
-	stopSignal                 unix.Signal
-	createdAt                  time.Time
-	dir, runDir                string
-	state                      runtime.ContainerState
-	life                       life
-	message                    string
-	rootfs                     []mount.Mount // nil where containerd has to be asked
-	output                     *output       // of a running container
-	exited                     chan struct{} // closed once the exit is recorded
-	settling, deleting         sync.Mutex
+	id, podUID               string
+	namespace, pod           string
+	name, specHash           string
+	attempt                  int
+	init, ephemeral, tty     bool
+	stdin                    bool
+	image, imageID           string
+	logPath, terminationPath string
+	cgroup                   string
+	stopSignal               unix.Signal
+	createdAt                time.Time
+	dir, runDir              string
+	state                    runtime.ContainerState
+	life                     life
+	message                  string
+	rootfs                   []mount.Mount // nil where containerd has to be asked
+	output                   *output       // of a running container
+	exited                   chan struct{} // closed once the exit is recorded
+	settling, deleting       sync.Mutex
+	isLost                   atomic.Bool
 }
 
 // life is the record in state.json: what containerd does not keep.

@@ -33,6 +33,8 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/opencontainers/go-digest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"trireme.dev/services/nodeagent/internal/logs"
 	"trireme.dev/services/nodeagent/internal/network"
@@ -92,6 +94,9 @@ type Runtime struct {
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
+// eagerness is the pause between tries to reach a containerd that went away.
+const eagerness = 30 * time.Millisecond
+
 // New connects to containerd, which must be serving, and takes up the pods that it finds there. Run must be called
 // then; until it is, exits are noticed only by those who ask.
 func New(cfg Config, logger *slog.Logger) (*Runtime, error) {
@@ -122,8 +127,12 @@ func New(cfg Config, logger *slog.Logger) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A short limit on the wait between tries: containerd comes back within a second when it was killed.
-	c, err := client.New(cfg.Address, client.WithDefaultNamespace(cfg.Namespace), client.WithTimeout(time.Second))
+	// A containerd that was killed is back within a second, and shims tell at once what it missed: whoever listens
+	// late doesn't hear it.
+	eager := grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: backoff.Config{BaseDelay: eagerness, Multiplier: 1, MaxDelay: eagerness}, MinConnectTimeout: time.Second,
+	})
+	c, err := client.New(cfg.Address, client.WithDefaultNamespace(cfg.Namespace), client.WithExtraDialOpts([]grpc.DialOption{eager}))
 	if err != nil {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
@@ -239,7 +248,9 @@ func (r *Runtime) SetPodCIDR(ctx context.Context, cidr string) error {
 }
 
 // Events delivers hints. They come from containerd's events and from what this runtime does itself.
-func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) { return r.hints.Listen(ctx), nil }
+func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
+	return r.hints.Listen(ctx), nil
+}
 
 // Pods reports all pods, compared with containerd's own lists.
 func (r *Runtime) Pods(ctx context.Context) ([]*runtime.Pod, error) {

@@ -20,30 +20,32 @@ import (
 // watchEvents follows containerd's events until ctx ends. Whatever was missed while there was no stream is found by
 // comparing lists, after the new stream has begun.
 func (r *Runtime) watchEvents(ctx context.Context) {
-	const least, most = 50 * time.Millisecond, 2 * time.Second
-	delay := least
+	away := false
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := r.followEvents(ctx)
+		err := r.followEvents(ctx, func() {
+			if away {
+				r.logger.Info("containerd's events are followed again")
+			}
+			away = false
+		})
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > most {
-			delay = least
+		if !away {
+			r.logger.Warn("containerd's events ended", "error", err)
 		}
-		r.logger.Warn("containerd's events ended; following them again", "error", err, "after", delay)
-		timer := time.NewTimer(delay)
+		away = true
+		timer := time.NewTimer(eagerness)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return
 		}
-		delay = min(2*delay, most)
 	}
 }
 
-func (r *Runtime) followEvents(ctx context.Context) error {
+// followEvents follows one stream to its end. It calls begun once it has compared the lists.
+func (r *Runtime) followEvents(ctx context.Context, begun func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var filters []string
@@ -54,6 +56,7 @@ func (r *Runtime) followEvents(ctx context.Context) error {
 	if err := r.resync(ctx); err != nil {
 		return err
 	}
+	begun()
 	for {
 		select {
 		case envelope := <-stream:

@@ -24,7 +24,7 @@ import (
 )
 
 // Exec runs a command beside the container's own process. It returns when the command has exited and its output has
-// been written. When ctx ends the command is killed. A read from Stdin that is under way then is not waited for.
+// been written; Stdout and Stderr are never written at the same time. When ctx ends the command is killed. A read from Stdin that is under way then is not waited for.
 func (r *Runtime) Exec(ctx context.Context, id string, spec runtime.ExecSpec) (int, error) {
 	code, err := r.exec(ctx, id, spec)
 	if err != nil {
@@ -87,6 +87,19 @@ type execution struct {
 	holds     []*os.File
 	stdin     *os.File
 	copies    sync.WaitGroup
+	writing   sync.Mutex
+}
+
+// oneByOne makes the command's two streams write one after the other, since both may lead to one place.
+type oneByOne struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (o oneByOne) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.w.Write(b)
 }
 
 func (e *execution) run(ctx context.Context, request *tasks.ExecProcessRequest) (int, error) {
@@ -148,9 +161,9 @@ func (e *execution) open(request *tasks.ExecProcessRequest) error {
 			return err
 		}
 		e.fifos, e.holds = append(e.fifos, f), append(e.holds, hold)
-		w := o.w
-		if w == nil {
-			w = io.Discard
+		w := io.Discard
+		if o.w != nil {
+			w = oneByOne{&e.writing, o.w}
 		}
 		e.copies.Go(func() {
 			if _, err := io.Copy(w, f); err != nil && !errors.Is(err, os.ErrClosed) {

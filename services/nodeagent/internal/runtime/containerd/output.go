@@ -19,7 +19,7 @@ import (
 
 // drainWait is how long an ended process' output is waited for while nothing comes. It matters only where a child
 // that outlived the process holds the pipe open; otherwise the end of the pipe is seen at once.
-const drainWait = time.Second
+const drainWait = 2 * time.Second
 
 // fifo is one named pipe between a shim and this process. The shim holds both of its ends, so that a process which
 // writes while no runtime is there waits instead of dying.
@@ -190,4 +190,3 @@ func (c *container) closeOutput() {
 		c.output.close()
 	}
 }
-

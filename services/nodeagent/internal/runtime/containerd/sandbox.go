@@ -143,37 +143,49 @@ func makeNamespaces(dir string, names []string, hostname string) error {
 		}
 		flags |= sharedNamespaces[name]
 	}
+	return onSpareThread(func() error {
+		if err := unix.Unshare(int(flags)); err != nil {
+			return fmt.Errorf("make namespaces %v: %w", names, err)
+		}
+		if flags&unix.CLONE_NEWUTS != 0 {
+			if err := unix.Sethostname([]byte(hostname)); err != nil {
+				return fmt.Errorf("set hostname %q: %w", hostname, err)
+			}
+		}
+		if flags&unix.CLONE_NEWNET != 0 {
+			// As other container runtimes do: in a pod's own network any port and ping are for everyone.
+			for file, value := range map[string]string{
+				"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647",
+			} {
+				if err := os.WriteFile("/proc/sys/net/ipv4/"+file, []byte(value), 0o644); err != nil {
+					return fmt.Errorf("set sysctl: %w", err)
+				}
+			}
+		}
+		for _, name := range names {
+			source := fmt.Sprintf("/proc/self/task/%d/ns/%s", unix.Gettid(), name)
+			if err := unix.Mount(source, filepath.Join(dir, name), "", unix.MS_BIND, ""); err != nil {
+				return fmt.Errorf("pin namespace %s: %w", name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// onSpareThread runs a function on a thread that ends with it. It is never the process' first thread: that one can't
+// end, and /proc/self would show its namespaces as the whole process'.
+func onSpareThread(do func() error) error {
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread is in the pod's namespaces and has to end.
 		goruntime.LockOSThread()
-		done <- func() error {
-			if err := unix.Unshare(int(flags)); err != nil {
-				return fmt.Errorf("make namespaces %v: %w", names, err)
-			}
-			if flags&unix.CLONE_NEWUTS != 0 {
-				if err := unix.Sethostname([]byte(hostname)); err != nil {
-					return fmt.Errorf("set hostname %q: %w", hostname, err)
-				}
-			}
-			if flags&unix.CLONE_NEWNET != 0 {
-				// As other container runtimes do: in a pod's own network any port and ping are for everyone.
-				for file, value := range map[string]string{
-					"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647",
-				} {
-					if err := os.WriteFile("/proc/sys/net/ipv4/"+file, []byte(value), 0o644); err != nil {
-						return fmt.Errorf("set sysctl: %w", err)
-					}
-				}
-			}
-			for _, name := range names {
-				source := fmt.Sprintf("/proc/self/task/%d/ns/%s", unix.Gettid(), name)
-				if err := unix.Mount(source, filepath.Join(dir, name), "", unix.MS_BIND, ""); err != nil {
-					return fmt.Errorf("pin namespace %s: %w", name, err)
-				}
-			}
-			return nil
-		}()
+		if unix.Gettid() == unix.Getpid() {
+			// While this goroutine holds the first thread, another one can't get it.
+			done <- onSpareThread(do)
+			goruntime.UnlockOSThread()
+			return
+		}
+		// Never unlocked: so the thread ends.
+		done <- do()
 	}()
 	return <-done
 }

@@ -152,7 +152,9 @@ func resources(res runtime.Resources) *specs.LinuxResources {
 // capabilities that the container gets, as far as this process has them.
 func (r *Runtime) capabilities(security runtime.Security) []string {
 	have := map[string]bool{}
-	all := func(list []string) bool { return slices.ContainsFunc(list, func(s string) bool { return plain(s) == "ALL" }) }
+	all := func(list []string) bool {
+		return slices.ContainsFunc(list, func(s string) bool { return plain(s) == "ALL" })
+	}
 	if security.Privileged || all(security.AddCapabilities) {
 		for _, name := range capabilityNames {
 			have[name] = true
@@ -306,4 +308,3 @@ func bind(m runtime.Mount) specs.Mount {
 	}
 	return specs.Mount{Destination: m.ContainerPath, Type: "bind", Source: source, Options: options}
 }
-

@@ -115,21 +115,14 @@ func cleanError(err error) string {
 // startTask creates and starts a task. It returns with c.settling held, so that the caller records the start before
 // anyone records the exit.
 func (r *Runtime) startTask(ctx context.Context, c *container, out *output) error {
-	rootfs := c.rootfs
-	if rootfs == nil {
+	if c.rootfs == nil {
 		var err error
-		if rootfs, err = r.snapshotter.Mounts(ctx, c.id); err != nil {
+		if c.rootfs, err = r.snapshotter.Mounts(ctx, c.id); err != nil {
 			c.settling.Lock()
 			return fmt.Errorf("mounts: %w", err)
 		}
 	}
-	request := &tasks.CreateTaskRequest{
-		ContainerID: c.id, Terminal: c.tty, Stdin: out.stdin, Stdout: out.stdout, Stderr: out.stderr,
-	}
-	for _, m := range rootfs {
-		request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
-	if err := r.createTask(ctx, c, request); err != nil {
+	if err := r.createTask(ctx, c, createRequest(c, out)); err != nil {
 		c.settling.Lock()
 		return err
 	}
@@ -140,6 +133,16 @@ func (r *Runtime) startTask(ctx context.Context, c *container, out *output) erro
 	return nil
 }
 
+func createRequest(c *container, out *output) *tasks.CreateTaskRequest {
+	request := &tasks.CreateTaskRequest{
+		ContainerID: c.id, Terminal: c.tty, Stdin: out.stdin, Stdout: out.stdout, Stderr: out.stderr,
+	}
+	for _, m := range c.rootfs {
+		request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return request
+}
+
 // createTask holds the pod's lock: with the pod's last task its shim ends, and one that is ending takes no new task.
 func (r *Runtime) createTask(ctx context.Context, c *container, request *tasks.CreateTaskRequest) error {
 	r.mu.Lock()
@@ -147,7 +150,6 @@ func (r *Runtime) createTask(ctx context.Context, c *container, request *tasks.C
 	r.mu.Unlock()
 	p.task.Lock()
 	defer p.task.Unlock()
-	const tries = 20
 	for try := 1; ; try++ {
 		_, err := r.tasks.Create(ctx, request)
 		err = errgrpc.ToNative(err)
@@ -155,23 +157,33 @@ func (r *Runtime) createTask(ctx context.Context, c *container, request *tasks.C
 		case err == nil:
 			p.tasks[c.id] = true
 			return nil
-		case errdefs.IsAlreadyExists(err) && try < tries:
+		case errdefs.IsAlreadyExists(err) && try < shimTries:
 			// A runtime that was killed made it and did not start it.
 			if derr := r.deleteTaskLocked(ctx, p, c); derr != nil {
 				return errors.Join(err, derr)
 			}
-		case shimGone(err) && try < tries:
+		case shimGone(err) && try < shimTries:
 			r.logger.Debug("the pod's last shim was still ending", "container", c.id, "try", try)
-			timer := time.NewTimer(25 * time.Millisecond)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			if pause(ctx) != nil {
 				return err
 			}
 		default:
 			return err
 		}
+	}
+}
+
+// shimTries with a pause in between is how often a shim that is just ending is asked again.
+const shimTries = 40
+
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(25 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -186,10 +198,16 @@ func (r *Runtime) deleteTask(ctx context.Context, c *container) error {
 
 // deleteTaskLocked kills a task if need be and deletes it. None is success.
 func (r *Runtime) deleteTaskLocked(ctx context.Context, p *pod, c *container) error {
-	for {
+	for try := 1; ; try++ {
 		_, err := r.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: c.id})
 		err = errgrpc.ToNative(err)
 		switch {
+		case shimGone(err) && try < shimTries:
+			// containerd is about to notice that the shim died.
+			if err := pause(ctx); err != nil {
+				return fmt.Errorf("delete task: %w", err)
+			}
+			continue
 		case err == nil || isNotFound(err):
 			delete(p.tasks, c.id)
 			if len(p.tasks) == 0 {
@@ -278,21 +296,55 @@ func (r *Runtime) kill(ctx context.Context, c *container, sig unix.Signal, all b
 // waitExit waits until a task has exited, and settles that.
 func (r *Runtime) waitExit(ctx context.Context, c *container) error {
 	response, err := r.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: c.id})
-	if err = errgrpc.ToNative(err); err != nil {
-		if isNotFound(err) {
-			return r.check(ctx, c)
+	if err = errgrpc.ToNative(err); isNotFound(err) {
+		r.lost(c)
+		select {
+		case <-c.exited:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("wait for container %s: %w", c.id, ctx.Err())
 		}
+	}
+	if err != nil {
 		return fmt.Errorf("wait for container %s: %w", c.id, err)
 	}
 	r.settle(c, int(response.ExitStatus), response.ExitedAt.AsTime())
 	return nil
 }
 
+// lateExit is how long the word on a lost task's exit is waited for: a shim repeats it for some seconds.
+const lateExit = 6 * time.Second
+
+// lost handles a container whose task containerd no longer has. A containerd that was restarted forgets tasks that
+// ended while it was away, but their shim repeats the exit until somebody hears it; only where nobody says anything,
+// the exit is unknown.
+func (r *Runtime) lost(c *container) {
+	if !c.isLost.CompareAndSwap(false, true) {
+		return
+	}
+	if _, err := os.Stat(c.runDir); err != nil {
+		// The FIFOs are gone too: the machine was started anew.
+		r.settle(c, exitUnknown, time.Now())
+		return
+	}
+	r.copies.Go(func() {
+		timer := time.NewTimer(lateExit)
+		defer timer.Stop()
+		select {
+		case <-c.exited:
+		case <-timer.C:
+			r.logger.Warn("nobody knows how a container ended", "container", c.id)
+			r.settle(c, exitUnknown, time.Now())
+		case <-r.done:
+		}
+	})
+}
+
 // check compares a container that is believed to run with containerd.
 func (r *Runtime) check(ctx context.Context, c *container) error {
 	response, err := r.tasks.Get(ctx, &tasks.GetRequest{ContainerID: c.id})
 	if err = errgrpc.ToNative(err); isNotFound(err) {
-		r.settle(c, exitUnknown, time.Now())
+		r.lost(c)
 		return nil
 	}
 	if err != nil {

@@ -41,7 +41,8 @@ func (r *Runtime) processUser(ctx context.Context, security runtime.Security, im
 	if security.RunAsGroup != nil {
 		u.gid = uint32(*security.RunAsGroup)
 	}
-	groups := append([]uint32{}, u.groups...)
+	// The primary group is among the others too: without it a process could gain access by dropping a group.
+	groups := append([]uint32{u.gid}, u.groups...)
 	for _, g := range security.Groups {
 		groups = append(groups, uint32(g))
 	}

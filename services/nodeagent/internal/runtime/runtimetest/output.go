@@ -82,17 +82,23 @@ func WaitForLine(ctx context.Context, path, line string) error {
 type lineSink struct {
 	want  string
 	found func()
-	buf   bytes.Buffer
+	rest  []byte // of a line whose end has not come
 	seen  bool
 }
 
 func (s *lineSink) Write(b []byte) (int, error) {
-	s.buf.Write(b)
-	if !s.seen && strings.Contains("\n"+s.buf.String(), "\n"+s.want+"\n") {
-		s.seen = true
-		s.found()
+	s.rest = append(s.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(s.rest, []byte{'\n'})
+		if !whole {
+			return len(b), nil
+		}
+		if string(line) == s.want && !s.seen {
+			s.seen = true
+			s.found()
+		}
+		s.rest = rest
 	}
-	return len(b), nil
 }
 
 var criLine = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (stdout|stderr) [FP] `)
