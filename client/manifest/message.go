@@ -139,12 +139,11 @@ func (d *decoder) field(p *path, f *field, n *node, parent *schema, m protorefle
 			}
 			return
 		}
-		// What is printed when empty is printed when absent too, so its empty mapping says nothing.
-		if f.printEmpty && f.messageType != nil && isEmpty(value.Message()) {
-			m.Clear(f.FieldDescriptor)
-			return
-		}
 		m.Set(f.FieldDescriptor, value)
+		// What is printed when empty is printed when absent too, so an empty value says nothing.
+		if f.printEmpty && (f.messageType == nil && value.Equal(f.Default()) || f.messageType != nil && isEmpty(value.Message())) {
+			m.Clear(f.FieldDescriptor)
+		}
 	}
 }
 

@@ -312,7 +312,7 @@ var File_trireme_core_v1_event_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x1btrireme/core/v1/event.proto\x12\x0ftrireme.core.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftrireme/core/v1/reference.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xab\n" +
+	"\x1btrireme/core/v1/event.proto\x12\x0ftrireme.core.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftrireme/core/v1/reference.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xc7\n" +
 	"\n" +
 	"\x05Event\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12Q\n" +
@@ -331,9 +331,9 @@ const file_trireme_core_v1_event_proto_rawDesc = "" +
 	"\x06action\x18\f \x01(\tH\x04R\x06action\x88\x01\x01\x12:\n" +
 	"\arelated\x18\r \x01(\v2 .trireme.core.v1.ObjectReferenceR\arelated\x12<\n" +
 	"\x13reporting_component\x18\x0e \x01(\tB\x06\xaa\xbb\x18\x02p\x01H\x05R\x12reportingComponent\x88\x01\x01\x12=\n" +
-	"\x12reporting_instance\x18\x0f \x01(\tB\t\xaa\xbb\x18\x05@\x80\x01p\x01H\x06R\x11reportingInstance\x88\x01\x01:\xac\x03\xa2\xbb\x18\xa7\x03\n" +
-	"\x04core\x12\x02v1\x1a\x05Event\"\x06events(\x012\x02ev:\x02v1:\x10events.k8s.io/v1B\v\n" +
-	"\tLAST SEENB\r\n" +
+	"\x12reporting_instance\x18\x0f \x01(\tB\t\xaa\xbb\x18\x05@\x80\x01p\x01H\x06R\x11reportingInstance\x88\x01\x01:\xc8\x03\xa2\xbb\x18\xc3\x03\n" +
+	"\x04core\x12\x02v1\x1a\x05Event\"\x06events(\x012\x02ev:\x02v1:\x10events.k8s.io/v1B\r\n" +
+	"\tLAST SEEN \x01B\r\n" +
 	"\x04TYPE\x12\x05.typeB\x11\n" +
 	"\x06REASON\x12\a.reasonB\b\n" +
 	"\x06OBJECTB(\n" +
@@ -341,7 +341,8 @@ const file_trireme_core_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"\x06SOURCE\x18\x01B\x13\n" +
 	"\aMESSAGE\x12\b.messageB\t\n" +
-	"\x05COUNT\x18\x01R\x19involvedObject.apiVersionR\x18involvedObject.fieldPathR\x13involvedObject.kindR\x13involvedObject.nameR\x18involvedObject.namespaceR\x1einvolvedObject.resourceVersionR\x12involvedObject.uidR\x06reasonR\x12reportingComponentR\x10source.componentR\x04typeX\x01B\t\n" +
+	"\x05COUNT\x18\x01B\x18\n" +
+	"\x04NAME\x12\x0e.metadata.name\x18\x01R\x19involvedObject.apiVersionR\x18involvedObject.fieldPathR\x13involvedObject.kindR\x13involvedObject.nameR\x18involvedObject.namespaceR\x1einvolvedObject.resourceVersionR\x12involvedObject.uidR\x06reasonR\x12reportingComponentR\x10source.componentR\x04typeX\x01B\t\n" +
 	"\a_reasonB\n" +
 	"\n" +
 	"\b_messageB\b\n" +

@@ -1379,20 +1379,21 @@ var File_trireme_core_v1_node_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x1atrireme/core/v1/node.proto\x12\x0ftrireme.core.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xdd\x03\n" +
+	"\x1atrireme/core/v1/node.proto\x12\x0ftrireme.core.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xa1\x03\n" +
 	"\x04Node\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12-\n" +
 	"\x04spec\x18\x02 \x01(\v2\x19.trireme.core.v1.NodeSpecR\x04spec\x123\n" +
-	"\x06status\x18\x03 \x01(\v2\x1b.trireme.core.v1.NodeStatusR\x06status:\xb7\x02\xa2\xbb\x18\xb2\x02\n" +
+	"\x06status\x18\x03 \x01(\v2\x1b.trireme.core.v1.NodeStatusR\x06status:\xfb\x01\xa2\xbb\x18\xf6\x01\n" +
 	"\x04core\x12\x02v1\x1a\x04Node\"\x05nodes(\x022\x02no:\x02v1B\b\n" +
 	"\x06STATUSB\x06\n" +
-	"\x04GPUSB*\n" +
+	"\x04GPUSB$\n" +
+	"\x03AGE\x12\x1b.metadata.creationTimestamp \x01B*\n" +
 	"\aVERSION\x12\x1f.status.nodeInfo.kubeletVersionB\x0f\n" +
-	"\vINTERNAL-IP\x18\x01B\x0f\n" +
-	"\vEXTERNAL-IP\x18\x01B&\n" +
-	"\bOS-IMAGE\x12\x18.status.nodeInfo.osImage\x18\x01B2\n" +
-	"\x0eKERNEL-VERSION\x12\x1e.status.nodeInfo.kernelVersion\x18\x01B?\n" +
-	"\x11CONTAINER-RUNTIME\x12(.status.nodeInfo.containerRuntimeVersion\x18\x01R\x12spec.unschedulable\"\x98\x04\n" +
+	"\vINTERNAL-IP\x18\x01B\a\n" +
+	"\x03CPU\x18\x01B\n" +
+	"\n" +
+	"\x06MEMORY\x18\x01B5\n" +
+	"\aRUNTIME\x12(.status.nodeInfo.containerRuntimeVersion\x18\x01R\x12spec.unschedulable\"\x98\x04\n" +
 	"\bNodeSpec\x12&\n" +
 	"\bpod_cidr\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02(\rH\x00R\apodCIDR\x88\x01\x01\x12%\n" +
 	"\tpod_cidrs\x18\x02 \x03(\tB\b\xaa\xbb\x18\x04(\rH\x02R\bpodCIDRs\x12,\n" +

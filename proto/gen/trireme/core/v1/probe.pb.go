@@ -686,11 +686,11 @@ const file_trireme_core_v1_probe_proto_rawDesc = "" +
 	"\x05_pathB\a\n" +
 	"\x05_hostB\t\n" +
 	"\a_schemeB\v\n" +
-	"\t_protocol\"M\n" +
+	"\t_protocol\"U\n" +
 	"\n" +
 	"HTTPHeader\x12\x1a\n" +
-	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12\x19\n" +
-	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12!\n" +
+	"\x05value\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02p\x01H\x00R\x05value\x88\x01\x01B\b\n" +
 	"\x06_value\"i\n" +
 	"\x0fTCPSocketAction\x124\n" +
 	"\x04port\x18\x01 \x01(\v2\x16.google.protobuf.ValueB\b\xaa\xbb\x18\x04\b\x01(\x03R\x04port\x12\x17\n" +
@@ -716,9 +716,9 @@ const file_trireme_core_v1_probe_proto_rawDesc = "" +
 	"\bhttp_get\x18\x02 \x01(\v2\x1e.trireme.core.v1.HTTPGetActionR\ahttpGet\x12?\n" +
 	"\n" +
 	"tcp_socket\x18\x03 \x01(\v2 .trireme.core.v1.TCPSocketActionR\ttcpSocket\x122\n" +
-	"\x05sleep\x18\x04 \x01(\v2\x1c.trireme.core.v1.SleepActionR\x05sleep\"@\n" +
-	"\vSleepAction\x12%\n" +
-	"\aseconds\x18\x01 \x01(\x03B\x06\xaa\xbb\x18\x020\x00H\x00R\aseconds\x88\x01\x01B\n" +
+	"\x05sleep\x18\x04 \x01(\v2\x1c.trireme.core.v1.SleepActionR\x05sleep\"B\n" +
+	"\vSleepAction\x12'\n" +
+	"\aseconds\x18\x01 \x01(\x03B\b\xaa\xbb\x18\x040\x00p\x01H\x00R\aseconds\x88\x01\x01B\n" +
 	"\n" +
 	"\b_secondsB.Z,trireme.dev/proto/gen/trireme/core/v1;corev1b\x06proto3"
 

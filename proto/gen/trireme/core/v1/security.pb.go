@@ -776,10 +776,10 @@ const file_trireme_core_v1_security_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tB-\xaa\xbb\x18)\b\x01Z\n" +
 	"UnconfinedZ\x0eRuntimeDefaultZ\tLocalhostR\x04type\x120\n" +
 	"\x11localhost_profile\x18\x02 \x01(\tH\x00R\x10localhostProfile\x88\x01\x01B\x14\n" +
-	"\x12_localhost_profile\"I\n" +
+	"\x12_localhost_profile\"Q\n" +
 	"\x06Sysctl\x12\x1a\n" +
-	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12\x19\n" +
-	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12!\n" +
+	"\x05value\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02p\x01H\x00R\x05value\x88\x01\x01B\b\n" +
 	"\x06_valueB.Z,trireme.dev/proto/gen/trireme/core/v1;corev1b\x06proto3"
 
 var (

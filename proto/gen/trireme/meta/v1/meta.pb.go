@@ -766,14 +766,14 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\x18LabelSelectorRequirement\x12\x1a\n" +
 	"\x03key\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\aR\x03key\x12C\n" +
 	"\boperator\x18\x02 \x01(\tB'\xaa\xbb\x18#\b\x01Z\x02InZ\x05NotInZ\x06ExistsZ\fDoesNotExistR\boperator\x12\x16\n" +
-	"\x06values\x18\x03 \x03(\tR\x06values\"\x8e\x02\n" +
+	"\x06values\x18\x03 \x03(\tR\x06values\"\x9e\x02\n" +
 	"\tCondition\x12\x1a\n" +
 	"\x04type\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04type\x124\n" +
 	"\x06status\x18\x02 \x01(\tB\x1c\xaa\xbb\x18\x18\b\x01Z\x04TrueZ\x05FalseZ\aUnknownR\x06status\x12/\n" +
 	"\x13observed_generation\x18\x03 \x01(\x03R\x12observedGeneration\x12L\n" +
-	"\x14last_transition_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessageB.Z,trireme.dev/proto/gen/trireme/meta/v1;metav1b\x06proto3"
+	"\x14last_transition_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\x12\x1e\n" +
+	"\x06reason\x18\x05 \x01(\tB\x06\xaa\xbb\x18\x02p\x01R\x06reason\x12 \n" +
+	"\amessage\x18\x06 \x01(\tB\x06\xaa\xbb\x18\x02p\x01R\amessageB.Z,trireme.dev/proto/gen/trireme/meta/v1;metav1b\x06proto3"
 
 var (
 	file_trireme_meta_v1_meta_proto_rawDescOnce sync.Once

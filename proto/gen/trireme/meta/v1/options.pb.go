@@ -307,7 +307,8 @@ type KindOptions struct {
 	// api_versions that manifests may use for this kind, Kubernetes' spelling: v1, apps/v1, scheduling.k8s.io/v1alpha2.
 	// The first one is printed.
 	ApiVersions []string `protobuf:"bytes,7,rep,name=api_versions,json=apiVersions,proto3" json:"api_versions,omitempty"`
-	// print_columns of `trireme get`, between NAME and AGE.
+	// print_columns of `trireme get`. NAME comes before them unless they name it; AGE comes after those that are not
+	// wide unless one of them is of type COLUMN_TYPE_AGE.
 	PrintColumns []*PrintColumn `protobuf:"bytes,8,rep,name=print_columns,json=printColumns,proto3" json:"print_columns,omitempty"`
 	// name_format that metadata.name must have.
 	NameFormat NameFormat `protobuf:"varint,9,opt,name=name_format,json=nameFormat,proto3,enum=trireme.meta.v1.NameFormat" json:"name_format,omitempty"`
