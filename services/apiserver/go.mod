@@ -10,6 +10,7 @@ replace (
 
 require (
 	k8s.io/apimachinery v0.37.2
+	pgregory.net/rapid v1.3.0
 	trireme.dev/client v0.0.0
 	trireme.dev/kit v0.0.0
 	trireme.dev/proto v0.0.0

@@ -53,6 +53,9 @@ func DefaultRequests(s *corev1.PodSpec) {
 				if _, ok := c.GetResources().GetRequests()[name]; ok {
 					continue
 				}
+				if _, ok := QuantityOf(limit); !ok {
+					continue // refused as a limit; nobody asked for it as a request
+				}
 				if c.Resources.Requests == nil {
 					c.Resources.Requests = map[string]string{}
 				}

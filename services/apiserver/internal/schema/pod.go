@@ -153,7 +153,9 @@ func checkResources(p *path, r *corev1.ResourceRequirements, out *violations) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.GetRequests())) {
 		here := p.field("requests").key(name)
-		checkAmount(here, name, r.GetRequests()[name], out)
+		if r.GetRequests()[name] != r.GetLimits()[name] { // else it came from the limit, and was checked there
+			checkAmount(here, name, r.GetRequests()[name], out)
+		}
 		request, ok := QuantityOf(r.GetRequests()[name])
 		if !ok {
 			continue // reported by its format
