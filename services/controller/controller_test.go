@@ -1,0 +1,310 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"trireme.dev/client"
+	"trireme.dev/client/apierr"
+	"trireme.dev/client/reconcile"
+	"trireme.dev/kit/daemon"
+	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	"trireme.dev/services/apiserver/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is a gateway with all controllers, and clients of it.
+type cluster struct {
+	deployments *client.Resource[*appsv1.Deployment]
+	sets        *client.Resource[*appsv1.ReplicaSet]
+	pods        *client.Resource[*corev1.Pod]
+	nodes       *client.Resource[*corev1.Node]
+	namespaces  *client.Resource[*corev1.Namespace]
+	configMaps  *client.Resource[*corev1.ConfigMap]
+}
+
+func start(t *testing.T) *cluster {
+	t.Helper()
+	server := apitest.New(t)
+	cfg := NewConfig()
+	cfg.Identity = "test"
+	c := &Controller{cfg: cfg, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	tasks, err := c.tasks(server.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- daemon.Run(ctx, tasks...) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("controllers: %v", err)
+		}
+	})
+	conn := server.Conn()
+	return &cluster{
+		deployments: client.For[*appsv1.Deployment](conn), sets: client.For[*appsv1.ReplicaSet](conn),
+		pods: client.For[*corev1.Pod](conn), nodes: client.For[*corev1.Node](conn),
+		namespaces: client.For[*corev1.Namespace](conn), configMaps: client.For[*corev1.ConfigMap](conn),
+	}
+}
+
+// until watches a kind until the objects of a namespace satisfy done.
+func until[T client.Object](t *testing.T, r *client.Resource[T], namespace string, what string, done func([]T) bool) []T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w, err := r.Watch(ctx, client.WatchOptions{Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	objects := map[string]T{}
+	synced := false
+	for {
+		response, err := w.Recv()
+		if err != nil {
+			t.Fatalf("waiting for %s: %v; last seen %v", what, err, objects)
+		}
+		for _, e := range response.Events {
+			name := e.Object.GetMetadata().GetName()
+			if e.Type == metav1.WatchEventType_WATCH_EVENT_TYPE_DELETED {
+				delete(objects, name)
+			} else {
+				objects[name] = e.Object
+			}
+		}
+		synced = synced || response.InitialEventsEnd
+		if !synced || response.More {
+			continue
+		}
+		var list []T
+		for _, o := range objects {
+			list = append(list, o)
+		}
+		if done(list) {
+			return list
+		}
+	}
+}
+
+// kubelet makes every pod ready until the test ends.
+func (c *cluster) kubelet(t *testing.T) {
+	t.Helper()
+	w, err := c.pods.Watch(context.Background(), client.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { w.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			response, err := w.Recv()
+			if err != nil {
+				return // closed with the test
+			}
+			for _, e := range response.Events {
+				if e.Type == metav1.WatchEventType_WATCH_EVENT_TYPE_DELETED || e.Object.GetStatus().GetPhase() == "Running" {
+					continue
+				}
+				pod := proto.CloneOf(e.Object)
+				pod.Metadata.ResourceVersion = ""
+				pod.Status = &corev1.PodStatus{Phase: "Running", Conditions: []*corev1.PodCondition{
+					{Type: "Ready", Status: "True", LastTransitionTime: timestamppb.New(time.Now().Add(-time.Second))},
+				}}
+				if _, err := c.pods.UpdateStatus(context.Background(), pod); err != nil && !apierr.IsNotFound(err) {
+					t.Errorf("kubelet: %v", err)
+					return
+				}
+			}
+		}
+	}()
+}
+
+func web(replicas int32, image string) *appsv1.Deployment {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.Deployment{
+		Metadata: &metav1.ObjectMeta{Name: "web", Namespace: "default"},
+		Spec: &appsv1.DeploymentSpec{
+			Replicas: proto.Int32(replicas),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: &corev1.PodTemplateSpec{
+				Metadata: &metav1.ObjectMeta{Labels: labels},
+				Spec:     &corev1.PodSpec{Containers: []*corev1.Container{{Name: "c", Image: image}}},
+			},
+		},
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func settled(replicas int32, revision string) func([]*appsv1.Deployment) bool {
+	return func(list []*appsv1.Deployment) bool {
+		return len(list) == 1 && list[0].GetStatus().GetAvailableReplicas() == replicas &&
+			list[0].GetStatus().GetUpdatedReplicas() == replicas && list[0].GetStatus().GetReplicas() == replicas &&
+			list[0].GetStatus().GetObservedGeneration() == list[0].GetMetadata().GetGeneration() &&
+			list[0].GetMetadata().GetAnnotations()["deployment.kubernetes.io/revision"] == revision
+	}
+}
+
+func TestADeploymentIsRolledOutScaledAndCollected(t *testing.T) {
+	c := start(t)
+	c.kubelet(t)
+	must[*appsv1.Deployment](t)(c.deployments.Create(t.Context(), web(3, "v1")))
+	until(t, c.deployments, "default", "the first rollout", settled(3, "1"))
+
+	d := must[*appsv1.Deployment](t)(c.deployments.Get(t.Context(), "default", "web"))
+	d.Spec.Template.Spec.Containers[0].Image = "v2"
+	d.Spec.Replicas = proto.Int32(5)
+	must[*appsv1.Deployment](t)(c.deployments.Update(t.Context(), d))
+	until(t, c.deployments, "default", "the second rollout", settled(5, "2"))
+	pods := until(t, c.pods, "default", "five pods", func(pods []*corev1.Pod) bool { return len(pods) == 5 })
+	for _, p := range pods {
+		if p.GetSpec().GetContainers()[0].GetImage() != "v2" {
+			t.Errorf("pod %s of the old template is left", p.GetMetadata().GetName())
+		}
+	}
+
+	must[*appsv1.Deployment](t)(c.deployments.Delete(t.Context(), "default", "web", nil))
+	until(t, c.sets, "default", "no sets", func(l []*appsv1.ReplicaSet) bool { return len(l) == 0 })
+	until(t, c.pods, "default", "no pods", func(l []*corev1.Pod) bool { return len(l) == 0 })
+}
+
+func TestAReplicaSetAdoptsAndReleases(t *testing.T) {
+	c := start(t)
+	c.kubelet(t)
+	labels := map[string]string{"app": "db"}
+	orphan := &corev1.Pod{
+		Metadata: &metav1.ObjectMeta{Name: "orphan", Namespace: "default", Labels: labels},
+		Spec:     &corev1.PodSpec{Containers: []*corev1.Container{{Name: "c", Image: "db"}}},
+	}
+	must[*corev1.Pod](t)(c.pods.Create(t.Context(), orphan))
+	rs := must[*appsv1.ReplicaSet](t)(c.sets.Create(t.Context(), &appsv1.ReplicaSet{
+		Metadata: &metav1.ObjectMeta{Name: "db", Namespace: "default"},
+		Spec: &appsv1.ReplicaSetSpec{
+			Replicas: proto.Int32(2), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: &corev1.PodTemplateSpec{Metadata: &metav1.ObjectMeta{Labels: labels}, Spec: orphan.GetSpec()},
+		},
+	}))
+	owned := func(p *corev1.Pod) bool {
+		return reconcile.ControllerOf(p).GetUid() == rs.GetMetadata().GetUid()
+	}
+	pods := until(t, c.pods, "default", "two owned pods", func(l []*corev1.Pod) bool {
+		return len(l) == 2 && owned(l[0]) && owned(l[1])
+	})
+	if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.GetMetadata().GetName() == "orphan" }) {
+		t.Error("the orphan was not adopted")
+	}
+	adopted := must[*corev1.Pod](t)(c.pods.Get(t.Context(), "default", "orphan"))
+	adopted.Metadata.Labels = map[string]string{"app": "other"}
+	must[*corev1.Pod](t)(c.pods.Update(t.Context(), adopted))
+	until(t, c.pods, "default", "the pod released and replaced", func(l []*corev1.Pod) bool {
+		mine := 0
+		for _, p := range l {
+			if owned(p) {
+				mine++
+			}
+		}
+		return len(l) == 3 && mine == 2
+	})
+}
+
+func TestEveryNodeGetsARangeOfItsOwn(t *testing.T) {
+	c := start(t)
+	for i := range 5 {
+		must[*corev1.Node](t)(c.nodes.Create(t.Context(), &corev1.Node{Metadata: &metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}}))
+	}
+	nodes := until(t, c.nodes, "", "five ranges", func(l []*corev1.Node) bool {
+		return len(l) == 5 && !slices.ContainsFunc(l, func(n *corev1.Node) bool { return n.GetSpec().GetPodCidr() == "" })
+	})
+	seen := map[string]bool{}
+	for _, n := range nodes {
+		if seen[n.GetSpec().GetPodCidr()] {
+			t.Errorf("range %s given twice", n.GetSpec().GetPodCidr())
+		}
+		seen[n.GetSpec().GetPodCidr()] = true
+	}
+}
+
+func TestGarbageHasNoOwnerLeft(t *testing.T) {
+	c := start(t)
+	owner := func(name string) *corev1.ConfigMap {
+		return must[*corev1.ConfigMap](t)(c.configMaps.Create(t.Context(), &corev1.ConfigMap{Metadata: &metav1.ObjectMeta{Name: name, Namespace: "default"}}))
+	}
+	a, b := owner("a"), owner("b")
+	reference := func(o *corev1.ConfigMap) *metav1.OwnerReference {
+		return &metav1.OwnerReference{ApiVersion: "v1", Kind: "ConfigMap", Name: o.GetMetadata().GetName(), Uid: o.GetMetadata().GetUid()}
+	}
+	stale := reference(a)
+	stale.Uid = "another life"
+	for name, owners := range map[string][]*metav1.OwnerReference{
+		"of-both": {reference(a), reference(b)}, "of-a": {reference(a)}, "of-a-before": {stale},
+	} {
+		must[*corev1.ConfigMap](t)(c.configMaps.Create(t.Context(), &corev1.ConfigMap{
+			Metadata: &metav1.ObjectMeta{Name: name, Namespace: "default", OwnerReferences: owners},
+		}))
+	}
+	names := func(l []*corev1.ConfigMap) string {
+		var out []string
+		for _, o := range l {
+			out = append(out, o.GetMetadata().GetName())
+		}
+		slices.Sort(out)
+		return fmt.Sprint(out)
+	}
+	until(t, c.configMaps, "default", "what a dead owner left", func(l []*corev1.ConfigMap) bool { return names(l) == "[a b of-a of-both]" })
+	must[*corev1.ConfigMap](t)(c.configMaps.Delete(t.Context(), "default", "a", nil))
+	until(t, c.configMaps, "default", "b and what it owns alone", func(l []*corev1.ConfigMap) bool {
+		return names(l) == "[b of-both]" && !slices.ContainsFunc(l, func(o *corev1.ConfigMap) bool { return len(o.GetMetadata().GetOwnerReferences()) > 1 })
+	})
+}
+
+func TestADeletedNamespaceIsEmptiedAndGone(t *testing.T) {
+	c := start(t)
+	must[*corev1.Namespace](t)(c.namespaces.Create(t.Context(), &corev1.Namespace{Metadata: &metav1.ObjectMeta{Name: "team"}}))
+	must[*corev1.ConfigMap](t)(c.configMaps.Create(t.Context(), &corev1.ConfigMap{Metadata: &metav1.ObjectMeta{Name: "x", Namespace: "team"}}))
+	must[*corev1.Pod](t)(c.pods.Create(t.Context(), &corev1.Pod{
+		Metadata: &metav1.ObjectMeta{Name: "p", Namespace: "team"},
+		Spec:     &corev1.PodSpec{Containers: []*corev1.Container{{Name: "c", Image: "i"}}},
+	}))
+	must[*corev1.Namespace](t)(c.namespaces.Delete(t.Context(), "", "team", nil))
+	until(t, c.namespaces, "", "the namespace gone", func(l []*corev1.Namespace) bool {
+		return !slices.ContainsFunc(l, func(n *corev1.Namespace) bool { return n.GetMetadata().GetName() == "team" })
+	})
+	if list := must[*client.List[*corev1.Pod]](t)(c.pods.List(t.Context(), client.ListOptions{Namespace: "team"})); len(list.Items) != 0 {
+		t.Errorf("%d pods left", len(list.Items))
+	}
+}
+
+func TestTwoOwnersOfOneOutputAreRefused(t *testing.T) {
+	runner := func(name string, outputs ...string) *reconcile.Runner {
+		return reconcile.New(reconcile.Config{Name: name, Outputs: outputs}, reconcile.Func(nil))
+	}
+	if err := exclusive([]*reconcile.Runner{runner("a", "Pod", "shared: x"), runner("b", "Node", "shared: x")}); err != nil {
+		t.Error(err)
+	}
+	if err := exclusive([]*reconcile.Runner{runner("a", "Pod"), runner("b", "Pod")}); err == nil {
+		t.Error("two writers of Pod accepted")
+	}
+}
