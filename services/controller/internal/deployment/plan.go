@@ -272,7 +272,9 @@ func (r rollout) rescale(newest *appsv1.ReplicaSet, olds []*appsv1.ReplicaSet) [
 		left -= size[rs]
 	}
 	bySize := slices.Clone(sets)
-	slices.SortStableFunc(bySize, func(a, b *appsv1.ReplicaSet) int { return cmp.Compare(b.GetSpec().GetReplicas(), a.GetSpec().GetReplicas()) })
+	slices.SortStableFunc(bySize, func(a, b *appsv1.ReplicaSet) int {
+		return cmp.Compare(b.GetSpec().GetReplicas(), a.GetSpec().GetReplicas())
+	})
 	for _, rs := range bySize {
 		if left == 0 {
 			break

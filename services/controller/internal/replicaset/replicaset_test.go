@@ -43,7 +43,9 @@ func notReady(p *corev1.Pod) { p.Status.Conditions = nil }
 func phase(s string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Phase = s }
 }
-func node(s string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = proto.String(s) } }
+func node(s string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.NodeName = proto.String(s) }
+}
 func cost(s string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Metadata.Annotations = map[string]string{deletionCost: s} }
 }
