@@ -75,7 +75,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 // WaitServing blocks until the server behind conn reports that it serves, or ctx is done. A process that starts together
 // with its server calls it before its first call, and so starts the moment the server does instead of after a
 // failed call's pause.
-func WaitServing(ctx context.Context, conn *grpc.ClientConn) error {
+func WaitServing(ctx context.Context, conn grpc.ClientConnInterface) error {
 	// The stream ends with this call.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,7 +91,7 @@ func WaitServing(ctx context.Context, conn *grpc.ClientConn) error {
 			return ctx.Err()
 		}
 		if status.Code(err) != codes.Unavailable {
-			return fmt.Errorf("wait for %s: %w", conn.Target(), err)
+			return fmt.Errorf("wait for the server: %w", err)
 		}
 		// The server went away meanwhile: WaitForReady waits for the next one.
 	}

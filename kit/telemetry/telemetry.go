@@ -26,10 +26,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 
 // NewLogger returns a logger that writes to stderr and names the service on every line.
 func NewLogger(cfg Config, service string) *slog.Logger {
-	return newLogger(cfg, service, os.Stderr)
+	return NewLoggerTo(os.Stderr, cfg, service)
 }
 
-func newLogger(cfg Config, service string, w io.Writer) *slog.Logger {
+// NewLoggerTo is NewLogger with another place to write to.
+func NewLoggerTo(w io.Writer, cfg Config, service string) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: cfg.Level}
 	var h slog.Handler = slog.NewTextHandler(w, opts)
 	if cfg.JSON {

@@ -15,7 +15,7 @@ func TestLoggerFollowsItsFlags(t *testing.T) {
 	cfg.AddFlags(fs)
 
 	var text bytes.Buffer
-	logger := newLogger(cfg, "scheduler", &text)
+	logger := NewLoggerTo(&text, cfg, "scheduler")
 	logger.Debug("hidden")
 	logger.Info("bound", KeyPod, "default/a")
 	if got := text.String(); strings.Contains(got, "hidden") || !strings.Contains(got, "service=scheduler pod=default/a") {
@@ -26,7 +26,7 @@ func TestLoggerFollowsItsFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	newLogger(cfg, "scheduler", &out).Debug("seen")
+	NewLoggerTo(&out, cfg, "scheduler").Debug("seen")
 	var line map[string]any
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 		t.Fatalf("%v: %s", err, &out)

@@ -12,7 +12,9 @@ import (
 
 	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/apiserver"
+	"trireme.dev/services/controller"
 	"trireme.dev/services/deviced"
+	"trireme.dev/services/nodeagent"
 	"trireme.dev/services/scheduler"
 )
 
@@ -24,15 +26,21 @@ type runner interface {
 // Commands returns one command per service.
 func Commands() []*cobra.Command {
 	var (
-		apiserverConfig apiserver.Config
-		schedulerConfig = scheduler.NewConfig()
-		devicedConfig   deviced.Config
+		apiserverConfig  apiserver.Config
+		schedulerConfig  = scheduler.NewConfig()
+		controllerConfig = controller.NewConfig()
+		nodeagentConfig  nodeagent.Config
+		devicedConfig    deviced.Config
 	)
 	return []*cobra.Command{
 		command("apiserver", "Serve every kind and keep their objects in etcd", apiserverConfig.AddFlags,
 			func(l *slog.Logger) (runner, error) { return apiserver.New(apiserverConfig, l) }),
 		command("scheduler", "Put pods on nodes", schedulerConfig.AddFlags,
 			func(l *slog.Logger) (runner, error) { return scheduler.New(schedulerConfig, l) }),
+		command("controller", "Bring the cluster nearer to what its objects ask for", controllerConfig.AddFlags,
+			func(l *slog.Logger) (runner, error) { return controller.New(controllerConfig, l) }),
+		command("nodeagent", "Run the pods of this machine, or of simulated nodes", nodeagentConfig.AddFlags,
+			func(l *slog.Logger) (runner, error) { return nodeagent.New(nodeagentConfig, l) }),
 		command("deviced", "Offer this machine's devices to its node agent", devicedConfig.AddFlags,
 			func(l *slog.Logger) (runner, error) { return deviced.New(devicedConfig, l) }),
 	}

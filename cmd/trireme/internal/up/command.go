@@ -13,7 +13,7 @@ func Commands() []*cobra.Command {
 }
 
 func upCommand() *cobra.Command {
-	cfg := Config{GPUs: 8, Listen: "127.0.0.1:7443", NodeListen: "127.0.0.1:7444", Timeout: time.Minute}
+	cfg := Config{GPUs: 8, Listen: "127.0.0.1:7443", Timeout: time.Minute}
 	var (
 		detach  bool
 		readyFD int
@@ -59,7 +59,7 @@ real containers or simulated nodes without it. Its state is kept in one director
 	fs.BoolVar(&detach, "detach", false, "return once the cluster is up and leave it in the background")
 	fs.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "how long to wait for nodes and pods before saying what is missing")
 	fs.StringVar(&cfg.Listen, "listen", cfg.Listen, "`address` of the gateway (mutual TLS)")
-	fs.StringVar(&cfg.NodeListen, "node-listen", cfg.NodeListen, "`address` of the node agent (mutual TLS)")
+	fs.StringVar(&cfg.NodeListen, "node-listen", cfg.NodeListen, "`address` of the node agent (mutual TLS; default port 7444, of the loopback for simulated nodes)")
 	fs.StringVar(&cfg.RuntimeBin, "runtime-bin", "", "`folder` of containerd, its shim and runc (default ../build/runtime/bin beside this program, then PATH)")
 	fs.StringVar(&cfg.Containerd, "containerd-socket", "", "`socket` of a containerd to use instead of starting one")
 	fs.IntVar(&readyFD, "ready-fd", 0, "")

@@ -35,10 +35,10 @@ func down(ctx context.Context, stateDir string, purge bool, stdout io.Writer) er
 		return err
 	}
 	defer release()
-	if err := stopLeftovers(ctx, l, leftoverGrace, p.step); err != nil {
+	if err := stopLeftovers(ctx, l, serviceGrace, p.step); err != nil {
 		return err
 	}
-	if err := cleanNode(ctx, l, p); err != nil {
+	if err := cleanNode(ctx, l); err != nil {
 		return err
 	}
 	if !purge {
@@ -83,11 +83,16 @@ func purgeState(l layout, p *progress) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	if err := unmountBelow(l.dir); err != nil {
-		return err
+	for _, dir := range []string{l.dir, runDir(l)} {
+		if err := unmountBelow(dir); err != nil {
+			return err
+		}
 	}
 	if err := os.RemoveAll(l.dir); err != nil {
 		return fmt.Errorf("delete %s: %w", l.dir, err)
+	}
+	if err := os.RemoveAll(runDir(l)); err != nil {
+		return fmt.Errorf("delete %s: %w", runDir(l), err)
 	}
 	p.step("deleted %s", l.dir)
 	path, err := contexts.Path()

@@ -14,6 +14,7 @@ import (
 const markerText = "This folder belongs to trireme up. `trireme down --purge` deletes it.\n"
 
 const (
+	rootStateDir = "/var/lib/trireme"
 	// maxSocket is what the smallest of our platforms' socket addresses holds.
 	maxSocket = 103
 	// longestPlugin is as long as the name of any socket that our device plugins make.
@@ -34,6 +35,7 @@ func (l layout) pidFile(service string) string { return l.path("run", service+".
 func (l layout) lock() string                  { return l.path("lock") }
 func (l layout) pki() string                   { return l.path("pki") }
 func (l layout) nodes() string                 { return l.path("nodes") }
+func (l layout) agent() string                 { return l.path("nodeagent.json") }
 func (l layout) marker() string                { return l.path(".trireme") }
 func (l layout) status() string                { return l.path("run", "up.json") }
 
@@ -43,7 +45,7 @@ func (l layout) pluginDir(node string) string { return l.path("nodes", node, "de
 // defaultStateDir is the state directory where none is given.
 func defaultStateDir() (string, error) {
 	if os.Geteuid() == 0 {
-		return "/var/lib/trireme", nil
+		return rootStateDir, nil
 	}
 	if d := os.Getenv("XDG_STATE_HOME"); d != "" {
 		return filepath.Join(d, "trireme"), nil
@@ -97,10 +99,10 @@ func (l layout) create() error {
 }
 
 // fits makes sure that every socket of the nodes has room in a socket address.
-func (l layout) fits(pluginDirs []string) error {
+func (l layout) fits(nodes []string) error {
 	longest := l.socket("controller")
-	for _, d := range pluginDirs {
-		if s := filepath.Join(d, longestPlugin); len(s) > len(longest) {
+	for _, n := range nodes {
+		if s := filepath.Join(l.pluginDir(n), longestPlugin); len(s) > len(longest) {
 			longest = s
 		}
 	}

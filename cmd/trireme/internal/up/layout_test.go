@@ -55,7 +55,7 @@ func TestPurgeDeletesTheDirectoryAndItsContext(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	t.Setenv("TRIREME_CONFIG", config)
 	l := newTestLayout(t)
-	certs, err := issue(l, []string{"a"})
+	certs, err := issue(l, "a", []string{"a"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,9 @@ package up
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +37,9 @@ func unmountBelow(dir string) error {
 // mountsBelow lists mount points below dir in the order in which they were mounted.
 func mountsBelow(dir string) ([]string, error) {
 	resolved, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -11,13 +11,13 @@ import (
 
 	"trireme.dev/cmd/trireme/internal/contexts"
 	"trireme.dev/kit/pki"
+	"trireme.dev/services/deviced"
 )
 
 const (
 	serviceGrace = 10 * time.Second
-	// agentGrace is longer than most pods' own grace periods.
-	agentGrace    = time.Minute
-	leftoverGrace = agentGrace
+	// kubeletPluginDir is where device plugins look for the node agent.
+	kubeletPluginDir = "/var/lib/kubelet/device-plugins"
 )
 
 // plan checks the machine, ends what an earlier `up` left behind, issues certificates and decides how each service is
@@ -37,52 +37,112 @@ func (c *cluster) plan(ctx context.Context) error {
 			return &missingError{missing}
 		}
 	}
-	if err := stopLeftovers(ctx, c.layout, leftoverGrace, c.progress.step); err != nil {
+	if err := stopLeftovers(ctx, c.layout, serviceGrace, c.progress.step); err != nil {
 		return err
 	}
 	gateway, err := claim("--listen", c.cfg.Listen)
 	if err != nil {
 		return err
 	}
-	agent, err := claim("--node-listen", c.cfg.NodeListen)
+	listen, err := claim("--node-listen", nodeListen(c.cfg))
 	if err != nil {
 		return err
 	}
-	if c.nodes, err = nodeNames(c.cfg.Simulate); err != nil {
-		return err
-	}
-	gpus := realGPUs("/proc/driver/nvidia/gpus")
-	if err := c.layout.fits(pluginDirs(c.layout, c.nodes)); err != nil {
-		return err
-	}
-	c.gpus = gpusInWords(c.cfg, gpus)
-	certs, err := issue(c.layout, c.nodes)
+	prefix, err := nodePrefix(c.cfg.Simulate)
 	if err != nil {
 		return err
 	}
-	c.specs = specs(c.cfg, c.layout, c.nodes, certs, addresses{gateway: gateway, agent: agent}, runtimeDir, c.cfg.Simulate == 0 && gpus > 0)
+	c.nodes = nodeNames(prefix, c.cfg.Simulate)
+	certs, err := issue(c.layout, prefix, c.nodes)
+	if err != nil {
+		return err
+	}
+	c.agent = agentConfig(c.cfg, c.layout, certs["nodeagent"], gateway, listen, prefix, runtimeDir)
+	devices := deviced.Config{Socket: c.layout.socket("deviced")}
+	if err := c.planDevices(&devices); err != nil {
+		return err
+	}
+	if err := saveAgent(c.layout, c.agent); err != nil {
+		return err
+	}
+	c.specs = specs(c.layout, certs, gateway, c.agent, devices)
 	return writeContext(c.layout, certs["admin"])
 }
 
+// planDevices decides what deviced offers, and where the node agent meets it.
+func (c *cluster) planDevices(d *deviced.Config) error {
+	real := realGPUs("/proc/driver/nvidia/gpus")
+	switch {
+	case c.cfg.Simulate > 0:
+		c.gpus = fmt.Sprintf("%d simulated GPUs each", c.cfg.GPUs)
+		for _, n := range c.nodes {
+			d.PluginDirs = append(d.PluginDirs, n+"="+c.layout.pluginDir(n))
+		}
+		d.SimulatedGPUs = c.cfg.GPUs
+		return c.layout.fits(c.nodes)
+	case real > 0:
+		c.gpus = fmt.Sprintf("%d NVIDIA GPUs", real)
+		d.NVIDIA = true
+	default:
+		c.gpus = fmt.Sprintf("%d simulated GPUs, for want of real ones", c.cfg.GPUs)
+		d.SimulatedGPUs = c.cfg.GPUs
+	}
+	c.agent.PluginDir = kubeletPluginDir
+	if inUse(filepath.Join(kubeletPluginDir, "kubelet.sock")) {
+		c.agent.PluginDir = c.layout.pluginDir(c.nodes[0])
+		c.progress.step("another program serves device plugins in %s: this cluster's belong in %s", kubeletPluginDir, c.agent.PluginDir)
+	}
+	d.PluginDirs = []string{c.agent.PluginDir}
+	return c.layout.fits(c.nodes)
+}
+
+// inUse reports whether a process serves the socket.
+func inUse(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// nodeListen is where the node agent listens unless the user says so: the gateway reaches a real node by the address
+// that others see, simulated ones by the loopback.
+func nodeListen(cfg Config) string {
+	if cfg.NodeListen != "" {
+		return cfg.NodeListen
+	}
+	host := "127.0.0.1"
+	if _, ips := reachable(); cfg.Simulate == 0 {
+		for _, ip := range ips {
+			if ip.To4() != nil && !ip.IsLoopback() {
+				host = ip.String()
+				break
+			}
+		}
+	}
+	return net.JoinHostPort(host, "7444")
+}
+
+// nodePrefix is the name of this machine's node, or what the names of simulated ones begin with.
+func nodePrefix(simulate int) (string, error) {
+	if simulate > 0 {
+		return "sim", nil
+	}
+	host, err := os.Hostname()
+	return nodeName(host), err
+}
+
 // nodeNames are sim-0 and so on, or this machine's name.
-func nodeNames(simulate int) ([]string, error) {
+func nodeNames(prefix string, simulate int) []string {
 	if simulate == 0 {
-		host, err := os.Hostname()
-		return []string{nodeName(host)}, err
+		return []string{prefix}
 	}
 	names := make([]string, simulate)
 	for i := range names {
-		names[i] = "sim-" + strconv.Itoa(i)
+		names[i] = prefix + "-" + strconv.Itoa(i)
 	}
-	return names, nil
-}
-
-func pluginDirs(l layout, nodes []string) []string {
-	dirs := make([]string, len(nodes))
-	for i, n := range nodes {
-		dirs[i] = l.pluginDir(n)
-	}
-	return dirs
+	return names
 }
 
 // realGPUs counts what the NVIDIA driver shows.
@@ -94,19 +154,9 @@ func realGPUs(dir string) int {
 	return len(entries)
 }
 
-func gpusInWords(cfg Config, real int) string {
-	switch {
-	case cfg.Simulate > 0:
-		return fmt.Sprintf("%d simulated GPUs each", cfg.GPUs)
-	case real > 0:
-		return fmt.Sprintf("%d NVIDIA GPUs", real)
-	}
-	return fmt.Sprintf("%d simulated GPUs, for want of real ones", cfg.GPUs)
-}
-
 // issue makes sure that every component has its certificate. The gateway's and the agents' name every way to reach
 // this machine.
-func issue(l layout, nodes []string) (map[string]pki.Files, error) {
+func issue(l layout, prefix string, nodes []string) (map[string]pki.Files, error) {
 	ca, err := pki.Open(l.pki())
 	if err != nil {
 		return nil, err
@@ -116,13 +166,12 @@ func issue(l layout, nodes []string) (map[string]pki.Files, error) {
 		"apiserver":  {CommonName: "system:trireme-apiserver", DNSNames: names, IPs: ips},
 		"scheduler":  {CommonName: "system:trireme-scheduler"},
 		"controller": {CommonName: "system:trireme-controller"},
-		"admin":      {CommonName: "admin", Organizations: []string{"system:masters"}},
-	}
-	for _, n := range nodes {
-		ids["node-"+n] = pki.Identity{
-			CommonName: "system:node:" + n, Organizations: []string{"system:nodes"},
-			DNSNames: append([]string{n}, names...), IPs: ips,
-		}
+		// The agent of simulated nodes is all of them.
+		"nodeagent": {
+			CommonName: "system:node:" + prefix, Organizations: []string{"system:nodes"},
+			DNSNames: append(append([]string{}, nodes...), names...), IPs: ips,
+		},
+		"admin": {CommonName: "admin", Organizations: []string{"system:masters"}},
 	}
 	files := make(map[string]pki.Files, len(ids))
 	for name, id := range ids {

@@ -2,41 +2,99 @@ package up
 
 import (
 	"fmt"
+	"hash/fnv"
+	"net"
 	"regexp"
 	"strings"
 
 	"trireme.dev/kit/pki"
+	"trireme.dev/services/deviced"
+	"trireme.dev/services/nodeagent"
 )
 
 // upIdentity is the name in the leases of a cluster that up runs.
 const upIdentity = "trireme-up"
 
-// addresses are where the gateway and the node agent listen.
-type addresses struct{ gateway, agent string }
-
 // specs decides how each service is started. It is pure: the same input gives the same command lines.
-func specs(cfg Config, l layout, nodes []string, certs map[string]pki.Files, at addresses, runtimeDir string, nvidia bool) []spec {
+func specs(l layout, certs map[string]pki.Files, gateway string, agent nodeagent.Config, devices deviced.Config) []spec {
 	component := func(name string) spec {
-		return spec{service: name, grace: serviceGrace, address: "unix://" + l.socket(name), args: append(
-			[]string{"--socket=" + l.socket(name), "--apiserver=" + reach(at.gateway)}, tls(certs[name])...)}
+		args := append([]string{"--socket=" + l.socket(name), "--apiserver=" + reach(gateway)}, tls(certs[name])...)
+		// There is one of each, so a successor of one that was killed need not wait for its lease to run out.
+		return spec{service: name, grace: serviceGrace, address: "unix://" + l.socket(name), args: append(args, "--identity="+upIdentity)}
 	}
-	apiserver := spec{service: "apiserver", grace: serviceGrace, address: at.gateway, args: append([]string{
-		"--socket=" + l.socket("apiserver"), "--listen=" + at.gateway, "--data-dir=" + l.path("etcd"),
-	}, tls(certs["apiserver"])...)}
+	return []spec{
+		{service: "apiserver", grace: serviceGrace, address: gateway, args: append([]string{
+			"--socket=" + l.socket("apiserver"), "--listen=" + gateway, "--data-dir=" + l.path("etcd"),
+		}, tls(certs["apiserver"])...)},
+		component("scheduler"),
+		component("controller"),
+		{service: "nodeagent", grace: serviceGrace, address: agent.Listen, args: agentArgs(agent)},
+		{service: "deviced", grace: serviceGrace, address: "unix://" + devices.Socket, args: devicedArgs(devices)},
+	}
+}
 
-	deviced := spec{service: "deviced", grace: serviceGrace, address: "unix://" + l.socket("deviced"), args: []string{"--socket=" + l.socket("deviced")}}
-	for _, n := range nodes {
-		deviced.args = append(deviced.args, "--plugin-dir="+n+"="+l.pluginDir(n))
+// agentConfig is how the node agent runs; runtimeDir and containerd are empty where nodes are simulated.
+func agentConfig(cfg Config, l layout, certs pki.Files, gateway, listen, node, runtimeDir string) nodeagent.Config {
+	c := nodeagent.Config{
+		APIServer: reach(gateway), CertFile: certs.Cert, KeyFile: certs.Key, CAFile: certs.CA,
+		Socket: l.socket("nodeagent"), Listen: listen, NodeName: node, NodeIP: hostOf(listen),
+		StateDir: l.dir, RunDir: runDir(l), Simulate: cfg.Simulate,
 	}
-	if nvidia {
-		deviced.args = append(deviced.args, "--nvidia")
-	} else {
-		deviced.args = append(deviced.args, fmt.Sprintf("--simulated-gpus=%d", cfg.GPUs))
+	if cfg.Simulate == 0 {
+		c.RuntimeBin, c.ContainerdSocket = runtimeDir, cfg.Containerd
 	}
-	scheduler := component("scheduler")
-	// There is one, so a successor of one that was killed need not wait for its lease to run out.
-	scheduler.args = append(scheduler.args, "--identity="+upIdentity)
-	return []spec{apiserver, scheduler, component("controller"), deviced}
+	return c
+}
+
+func agentArgs(c nodeagent.Config) []string {
+	args := append([]string{
+		"--apiserver=" + c.APIServer, "--socket=" + c.Socket, "--listen=" + c.Listen,
+		"--node-name=" + c.NodeName, "--state-dir=" + c.StateDir, "--run-dir=" + c.RunDir,
+	}, tls(pki.Files{Cert: c.CertFile, Key: c.KeyFile, CA: c.CAFile})...)
+	for flag, value := range map[string]string{
+		"--node-ip=": c.NodeIP, "--runtime-bin=": c.RuntimeBin, "--containerd=": c.ContainerdSocket, "--plugin-dir=": c.PluginDir,
+	} {
+		if value != "" {
+			args = append(args, flag+value)
+		}
+	}
+	if c.Simulate > 0 {
+		args = append(args, fmt.Sprintf("--simulate=%d", c.Simulate))
+	}
+	return args
+}
+
+func devicedArgs(c deviced.Config) []string {
+	args := []string{"--socket=" + c.Socket}
+	for _, d := range c.PluginDirs {
+		args = append(args, "--plugin-dir="+d)
+	}
+	if c.NVIDIA {
+		args = append(args, "--nvidia")
+	}
+	if c.SimulatedGPUs > 0 {
+		args = append(args, fmt.Sprintf("--simulated-gpus=%d", c.SimulatedGPUs))
+	}
+	return args
+}
+
+// runDir is where the node agent keeps what ends with the machine: below /run, where a reboot empties it.
+func runDir(l layout) string {
+	if l.dir == rootStateDir {
+		return "/run/trireme"
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(l.dir)) // it never fails
+	return fmt.Sprintf("/run/trireme-%08x", h.Sum32())
+}
+
+// hostOf is the address in host:port, empty for all addresses.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsUnspecified() {
+		return ""
+	}
+	return host
 }
 
 func tls(f pki.Files) []string {

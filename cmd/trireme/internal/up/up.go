@@ -19,6 +19,7 @@ import (
 	"trireme.dev/client/manifest"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/services/nodeagent"
 )
 
 // upService is the name of this command itself among the pid files.
@@ -52,6 +53,7 @@ type cluster struct {
 	stdout   io.Writer
 
 	specs   []spec
+	agent   nodeagent.Config
 	nodes   []string
 	gpus    string // what the nodes have, in words
 	running map[string]*supervised
@@ -79,8 +81,7 @@ func run(ctx context.Context, cfg Config, stdout io.Writer, ready func()) error 
 	if err == nil {
 		<-ctx.Done()
 	}
-	c.stop()
-	return err
+	return errors.Join(err, c.stop(context.WithoutCancel(ctx)))
 }
 
 // prepare does everything that can fail before a process is started.
@@ -150,26 +151,32 @@ func (c *cluster) start(ctx context.Context) {
 	}
 }
 
-// stopOrder ends first what makes new work, then what does it, then what keeps it.
-var stopOrder = [][]string{{"scheduler", "controller"}, {"nodeagent"}, {"deviced"}, {"apiserver"}}
-
-func (c *cluster) stop() {
+// stop ends first what makes new work, then what does it, then the pods, and last what keeps it all.
+func (c *cluster) stop(ctx context.Context) error {
 	start := time.Now()
 	c.progress.print("\n")
 	c.progress.step("stopping (Ctrl-C once more leaves at once)")
-	for _, group := range stopOrder {
-		var wg sync.WaitGroup
-		for _, name := range group {
-			if r, ok := c.running[name]; ok {
-				wg.Go(func() {
-					r.cancel()
-					<-r.done
-				})
-			}
-		}
-		wg.Wait()
+	c.stopServices("scheduler", "controller")
+	c.stopServices("nodeagent", "deviced")
+	err := cleanNode(ctx, c.layout)
+	c.stopServices("apiserver")
+	if err != nil {
+		return err
 	}
-	c.progress.step("stopped in %.1f s; objects stay in %s, `trireme up` with the same flags finds them", time.Since(start).Seconds(), c.layout.dir)
+	c.progress.step("stopped in %.1f s; objects stay in %s, up with the same flags finds them", time.Since(start).Seconds(), c.layout.dir)
+	return nil
+}
+
+func (c *cluster) stopServices(names ...string) {
+	var wg sync.WaitGroup
+	for _, name := range names {
+		r := c.running[name]
+		wg.Go(func() {
+			r.cancel()
+			<-r.done
+		})
+	}
+	wg.Wait()
 }
 
 // dial connects to the gateway's admin socket.
