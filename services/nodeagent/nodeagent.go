@@ -6,11 +6,12 @@ package nodeagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
-	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -84,7 +85,13 @@ func (a *Agent) serve(ctx context.Context, conn grpc.ClientConnInterface) error 
 			return fmt.Errorf("node %s: %w", name, err)
 		}
 		served = append(served, n.served)
-		tasks = append(tasks, daemon.Task{Name: "node " + name, Run: n.run})
+		tasks = append(tasks, daemon.Task{Name: "node " + name, Run: func(ctx context.Context) error {
+			// An agent that starts together with its gateway is not to sit out the pause after a first failure.
+			if err := rpc.WaitServing(ctx, conn); err != nil {
+				return err
+			}
+			return n.run(ctx)
+		}})
 	}
 	if api != nil {
 		server.New(served, version(), a.cfg.Insecure, a.logger).Register(api)
@@ -273,19 +280,34 @@ func withTasks(ctx context.Context, tasks []daemon.Task, do func(context.Context
 	}})...)
 }
 
+// removeGrace is what containers get to end by themselves when their machine is cleaned up; their pods' own grace periods
+// are in the gateway, which may be gone.
+const removeGrace = 10 * time.Second
+
 func removePods(ctx context.Context, engine runtime.Runtime) error {
 	pods, err := engine.Pods(ctx)
 	if err != nil {
 		return err
 	}
-	var failed []string
-	for _, p := range pods {
-		if err := engine.RemoveSandbox(ctx, p.UID); err != nil {
-			failed = append(failed, fmt.Sprintf("pod %s/%s: %v", p.Namespace, p.Name, err))
-		}
+	errs := make([]error, len(pods))
+	var wg sync.WaitGroup
+	for i, p := range pods {
+		wg.Go(func() {
+			if err := removePod(ctx, engine, p); err != nil {
+				errs[i] = fmt.Errorf("remove pod %s/%s: %w", p.Namespace, p.Name, err)
+			}
+		})
 	}
-	if len(failed) > 0 {
-		return fmt.Errorf("remove pods: %s", strings.Join(failed, "; "))
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func removePod(ctx context.Context, engine runtime.Runtime, p *runtime.Pod) error {
+	var wg sync.WaitGroup
+	for _, c := range p.Containers {
+		// Removing the sandbox kills what does not stop.
+		wg.Go(func() { _ = engine.StopContainer(ctx, c.ID, removeGrace) })
 	}
-	return nil
+	wg.Wait()
+	return engine.RemoveSandbox(ctx, p.UID)
 }
