@@ -28,9 +28,11 @@ const (
 	agentSocket = "kubelet.sock"
 	// registerTimeout bounds one registration: the agent dials back before it answers.
 	registerTimeout = 10 * time.Second
-	// retryAfter is the pause after a registration that the agent refused or did not answer. A socket that is made
-	// anew ends the pause.
-	retryAfter = 2 * time.Second
+	// firstRetry is the pause after a registration that the agent refused or did not answer; it doubles up to lastRetry.
+	// A socket that is made anew ends the pause. The first is short because the agent's socket is there a moment
+	// before the agent listens on it.
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 2 * time.Second
 )
 
 // Plugin offers one pool in one folder of device plugins.
@@ -132,7 +134,7 @@ func (p *Plugin) keepRegistered(ctx context.Context, watcher *fsnotify.Watcher) 
 	default:
 	}
 	said := ""
-	for {
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		err := p.register(ctx)
 		if err == nil {
 			break
@@ -141,7 +143,7 @@ func (p *Plugin) keepRegistered(ctx context.Context, watcher *fsnotify.Watcher) 
 			said = text
 			p.logger.LogAttrs(ctx, slog.LevelInfo, "waiting for the node agent", slog.Any(telemetry.KeyError, err))
 		}
-		if err := p.waitForAgent(ctx, watcher); err != nil {
+		if err := p.waitForAgent(ctx, watcher, pause); err != nil {
 			return err
 		}
 	}
@@ -168,9 +170,9 @@ func (p *Plugin) keepRegistered(ctx context.Context, watcher *fsnotify.Watcher) 
 	}
 }
 
-// waitForAgent waits until the agent's socket is made, or for retryAfter.
-func (p *Plugin) waitForAgent(ctx context.Context, watcher *fsnotify.Watcher) error {
-	timer := time.NewTimer(retryAfter)
+// waitForAgent waits until the agent's socket is made, or for pause.
+func (p *Plugin) waitForAgent(ctx context.Context, watcher *fsnotify.Watcher, pause time.Duration) error {
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
