@@ -95,7 +95,7 @@ func encodeAny(w sink, object proto.Message) error {
 
 // typeOf returns the printed apiVersion and the kind of a message; empty where it is no kind.
 func typeOf(object proto.Message) (apiVersion, name string) {
-	options := kindOptions(object.ProtoReflect().Descriptor())
+	options := kind.OptionsOf(object.ProtoReflect().Descriptor())
 	if len(options.GetApiVersions()) > 0 {
 		apiVersion = options.GetApiVersions()[0]
 	}

@@ -228,7 +228,7 @@ func FromJSON(data []byte, into proto.Message) error {
 	n := &nodes[0]
 	m := into.ProtoReflect()
 	d := decoder{}
-	options := kindOptions(m.Descriptor())
+	options := kind.OptionsOf(m.Descriptor())
 	if options == nil || n.shape != shapeObject {
 		d.message(nil, n, m)
 		return d.errors.err()

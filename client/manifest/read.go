@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -28,14 +29,11 @@ func Read(registry *kind.Registry, paths []string, stdin io.Reader) ([]Document,
 	var problems Errors
 	for _, file := range files {
 		found, err := readFile(registry, file, stdin)
-		switch wrong := err.(type) {
-		case nil:
-			documents = append(documents, found...)
-		case Errors:
-			problems = append(problems, wrong...)
-		default:
+		var wrong Errors
+		if err != nil && !errors.As(err, &wrong) {
 			return nil, err
 		}
+		documents, problems = append(documents, found...), append(problems, wrong...)
 	}
 	if err := problems.err(); err != nil {
 		return nil, err

@@ -74,9 +74,3 @@ func schemaOf(d protoreflect.MessageDescriptor) *schema {
 func isWellKnown(name protoreflect.FullName) bool {
 	return name == timestampName || name == valueName || name == structName || name == listValueName
 }
-
-// kindOptions of a message, or nil.
-func kindOptions(d protoreflect.MessageDescriptor) *metav1.KindOptions {
-	options, _ := proto.GetExtension(d.Options(), metav1.E_Kind).(*metav1.KindOptions)
-	return options
-}

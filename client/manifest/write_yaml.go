@@ -139,12 +139,9 @@ func (w *yamlWriter) space() {
 }
 
 func (w *yamlWriter) integer(digits string) { w.item(); w.plain(digits) }
-func (w *yamlWriter) float(value float64)   { w.item(); w.plain(yamlFloatText(value)) }
+func (w *yamlWriter) float(value float64)   { w.item(); w.plain(formatFloat(value)) }
 func (w *yamlWriter) boolean(value bool)    { w.item(); w.plain(strconv.FormatBool(value)) }
 func (w *yamlWriter) null()                 { w.item(); w.plain("null") }
-
-// yamlFloatText spells a number so that YAML 1.1 reads it as one: 1e+21 needs its sign, which formatFloat prints.
-func yamlFloatText(value float64) string { return formatFloat(value) }
 
 func (w *yamlWriter) text(value string) {
 	w.item()
