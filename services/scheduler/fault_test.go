@@ -127,7 +127,7 @@ func TestLatency(t *testing.T) {
 	c.schedule(nil)
 	c.create(pod("warm", nil))
 	c.awaitBound("warm")
-	var best time.Duration = time.Hour
+	best := time.Hour
 	for i := range 20 {
 		name := fmt.Sprintf("p%d", i)
 		begin := time.Now()

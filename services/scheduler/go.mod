@@ -3,10 +3,13 @@ module trireme.dev/services/scheduler
 go 1.26.0
 
 require (
+	github.com/cockroachdb/datadriven v1.0.2
+	github.com/google/go-cmp v0.7.0
 	github.com/spf13/pflag v1.0.10
 	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	pgregory.net/rapid v1.3.0
 	trireme.dev/client v0.0.0
 	trireme.dev/kit v0.0.0
 	trireme.dev/proto v0.0.0
@@ -14,7 +17,6 @@ require (
 )
 
 require (
-	github.com/cockroachdb/datadriven v1.0.2 // indirect
 	github.com/evanphx/json-patch/v5 v5.9.11 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect

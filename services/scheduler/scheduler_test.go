@@ -34,7 +34,7 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T) *cluster {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	api := apitest.New(t)
 	return &cluster{t: t, ctx: ctx, conn: api.Conn(), api: api}

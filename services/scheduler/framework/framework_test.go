@@ -151,14 +151,12 @@ func TestStatus(t *testing.T) {
 
 func TestNodeInfoAddRemove(t *testing.T) {
 	var n NodeInfo
-	pods := []*PodInfo{}
 	for _, uid := range []string{"a", "b", "c"} {
 		p, err := NewPodInfo(&corev1.Pod{Metadata: &metav1.ObjectMeta{Uid: uid},
 			Spec: &corev1.PodSpec{Containers: []*corev1.Container{container(map[string]string{"cpu": "1", "x.io/y": "2"}, nil)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		pods = append(pods, p)
 		n.AddPod(p)
 	}
 	var copied NodeInfo

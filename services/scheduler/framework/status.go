@@ -132,7 +132,7 @@ func (s *Status) Equal(o *Status) bool {
 	if s == nil || o == nil {
 		return s.Code() == o.Code() && len(s.Reasons()) == len(o.Reasons())
 	}
-	if s.err != o.err && !errors.Is(s.err, o.err) {
+	if !errors.Is(s.err, o.err) {
 		return false
 	}
 	return s.code == o.code && s.plugin == o.plugin && slices.Equal(s.reasons, o.reasons)

@@ -200,14 +200,14 @@ func TestErrorWaitsOutItsBackoff(t *testing.T) {
 		q.Add(pod("a", ""), time.Now())
 		a, _ := pop(q)
 		q.Done(a, Outcome{Failed: true})
-		for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		for i, want := range []int{1, 2, 4, 8, 10, 10} {
 			begin := time.Now()
 			q.Move(nodeAdded, nil) // no event shortens an error's backoff
 			a, err := q.Pop(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := time.Since(begin); got != want*time.Second {
+			if got := time.Since(begin); got != time.Duration(want)*time.Second {
 				t.Errorf("attempt %d came after %s, want %ds", i+2, got, want)
 			}
 			q.Done(a, Outcome{Failed: true})

@@ -147,8 +147,11 @@ func (r *Reporter) forget(k key) {
 func (r *Reporter) write(ctx context.Context) error {
 	for {
 		k, err := r.queue.Get(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			return nil // ctx ended
+			return err
 		}
 		r.mu.Lock()
 		rep, ok := r.pending[k]
