@@ -101,7 +101,7 @@ func (h *history) write(ctx context.Context) {
 		Data: map[string]string{"n": strconv.Itoa(rapid.IntRange(0, 3).Draw(h.rt, "n"))},
 	}
 	// Large objects push history out of what the feed remembers, so that resuming goes through the store.
-	if rapid.IntRange(0, 9).Draw(h.rt, "size") == 0 {
+	if rapid.IntRange(0, 24).Draw(h.rt, "size") == 0 {
 		obj.Data["filler"] = filler
 	}
 	if _, err := h.maps.Update(ctx, &corev1.UpdateConfigMapRequest{Object: obj}); err == nil {
