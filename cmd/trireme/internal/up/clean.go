@@ -12,7 +12,8 @@ import (
 	"trireme.dev/services/nodeagent"
 )
 
-// saveAgent keeps how the node agent ran, for a `down` that no longer finds its `up`.
+// saveAgent keeps how the node agent runs for as long as it may have left something on the machine: whoever finds the
+// file cleans up.
 func saveAgent(l layout, cfg nodeagent.Config) error {
 	data, err := json.MarshalIndent(cfg, "", "  ")
 	if err != nil {
@@ -25,7 +26,7 @@ func saveAgent(l layout, cfg nodeagent.Config) error {
 func cleanNode(ctx context.Context, l layout) error {
 	data, err := os.ReadFile(l.agent())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // none has ever run here
+		return nil // all is clean
 	}
 	if err != nil {
 		return err
@@ -42,5 +43,5 @@ func cleanNode(ctx context.Context, l layout) error {
 	if err := nodeagent.Cleanup(ctx, cfg, telemetry.NewLoggerTo(log, telemetry.Config{}, "nodeagent")); err != nil {
 		return fmt.Errorf("stop pods: %w", err)
 	}
-	return nil
+	return os.Remove(l.agent())
 }

@@ -2,7 +2,9 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -61,6 +63,10 @@ func (c *cluster) plan(ctx context.Context) error {
 	devices := deviced.Config{Socket: c.layout.socket("deviced")}
 	if err := c.planDevices(&devices); err != nil {
 		return err
+	}
+	// Where the last up stopped its pods, what is stored of them is old.
+	if _, err := os.Stat(c.layout.agent()); errors.Is(err, fs.ErrNotExist) {
+		c.podsSince = c.progress.start
 	}
 	if err := saveAgent(c.layout, c.agent); err != nil {
 		return err

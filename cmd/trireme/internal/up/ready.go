@@ -23,10 +23,13 @@ type observer struct {
 	pods    *informer.Informer[*corev1.Pod]
 	// changed has room for one token: something has changed since it was last taken.
 	changed chan struct{}
+	// podsSince as in cluster.
+	podsSince time.Time
 }
 
-func newObserver(conn grpc.ClientConnInterface) *observer {
+func newObserver(conn grpc.ClientConnInterface, podsSince time.Time) *observer {
 	o := &observer{
+		podsSince: podsSince,
 		// What it could say, this command says itself.
 		factory: informer.NewFactory(conn, slog.New(slog.DiscardHandler)),
 		changed: make(chan struct{}, 1),
@@ -169,7 +172,7 @@ func (o *observer) progressOf(e expected) (running int, waiting []string) {
 	perOwner := make([]int, len(e.owners))
 	for _, p := range o.podsOf(e) {
 		seen[podKey(p)] = true
-		if podRuns(p) || podDone(p) {
+		if podRuns(p, o.podsSince) || podDone(p) {
 			running++
 			for i, ow := range e.owners {
 				if ow.owns(p) {
@@ -200,9 +203,16 @@ func podKey(p *corev1.Pod) string {
 
 func podDone(p *corev1.Pod) bool { return p.GetStatus().GetPhase() == "Succeeded" }
 
-func podRuns(p *corev1.Pod) bool {
+// podRuns reports whether a pod is Ready, with containers that were started since then.
+func podRuns(p *corev1.Pod, since time.Time) bool {
 	if p.GetStatus().GetPhase() != "Running" {
 		return false
+	}
+	for _, c := range p.GetStatus().GetContainerStatuses() {
+		// The API's times have whole seconds.
+		if r := c.GetState().GetRunning(); r != nil && r.GetStartedAt().AsTime().Before(since.Truncate(time.Second)) {
+			return false
+		}
 	}
 	for _, c := range p.GetStatus().GetConditions() {
 		if c.GetType() == "Ready" {
@@ -228,6 +238,17 @@ func whyNot(p *corev1.Pod) string {
 		return strings.TrimSuffix(phase+": "+p.GetStatus().GetMessage(), ": ")
 	}
 	return "no status yet"
+}
+
+// statusOf is a pod's state in a word, or what it waits for.
+func (o *observer) statusOf(p *corev1.Pod) string {
+	switch {
+	case podDone(p):
+		return "Completed"
+	case podRuns(p, o.podsSince):
+		return "Running"
+	}
+	return whyNot(p)
 }
 
 // devicesOf lists the devices that a pod was given, or what it asks for where its status does not say.

@@ -119,3 +119,32 @@ func TestDevicesOf(t *testing.T) {
 		}
 	}
 }
+
+func TestPodRunsMeansItsContainersStartedSince(t *testing.T) {
+	start := time.Date(2026, 1, 1, 12, 0, 0, 5e8, time.UTC)
+	pod := func(phase, ready string, started time.Time) *corev1.Pod {
+		return &corev1.Pod{Status: &corev1.PodStatus{
+			Phase:      phase,
+			Conditions: []*corev1.PodCondition{{Type: "Ready", Status: ready}},
+			ContainerStatuses: []*corev1.ContainerStatus{
+				{State: &corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: timestamppb.New(started)}}},
+			},
+		}}
+	}
+	for name, tt := range map[string]struct {
+		pod   *corev1.Pod
+		since time.Time
+		want  bool
+	}{
+		"new":                   {pod("Running", "True", start.Add(time.Second)), start, true},
+		"the same second":       {pod("Running", "True", start.Truncate(time.Second)), start, true},
+		"of an earlier run":     {pod("Running", "True", start.Add(-time.Minute)), start, false},
+		"that has been running": {pod("Running", "True", start.Add(-time.Minute)), time.Time{}, true},
+		"not ready":             {pod("Running", "False", start.Add(time.Second)), start, false},
+		"pending":               {pod("Pending", "False", start.Add(time.Second)), start, false},
+	} {
+		if got := podRuns(tt.pod, tt.since); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}

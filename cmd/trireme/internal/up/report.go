@@ -34,7 +34,7 @@ func (c *cluster) report(ctx context.Context, ready func()) error {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	obs := newObserver(conn)
+	obs := newObserver(conn, c.podsSince)
 	return daemon.Run(ctx,
 		daemon.Task{Name: "observe", Run: func(ctx context.Context) error {
 			if err := rpc.WaitServing(ctx, conn); err != nil {
@@ -167,11 +167,7 @@ func (c *cluster) summary(obs *observer, t times) string {
 			if i == most {
 				break
 			}
-			status := "Running"
-			if !podRuns(p) {
-				status = whyNot(p)
-			}
-			rows = append(rows, []string{podKey(p), status, orDash(p.GetSpec().GetNodeName()), devicesOf(p)})
+			rows = append(rows, []string{podKey(p), obs.statusOf(p), orDash(p.GetSpec().GetNodeName()), devicesOf(p)})
 		}
 		fmt.Fprintf(&b, "\n%s", table(rows))
 		if len(pods) > most {

@@ -52,11 +52,13 @@ type cluster struct {
 	progress *progress
 	stdout   io.Writer
 
-	specs   []spec
-	agent   nodeagent.Config
-	nodes   []string
-	gpus    string // what the nodes have, in words
-	running map[string]*supervised
+	specs []spec
+	agent nodeagent.Config
+	nodes []string
+	gpus  string // what the nodes have, in words
+	// podsSince is when the earliest container that can run now was started; zero where some may have been running before.
+	podsSince time.Time
+	running   map[string]*supervised
 }
 
 type supervised struct {
