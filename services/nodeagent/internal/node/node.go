@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -145,8 +146,8 @@ func (m *Manager) Poke() {
 }
 
 func (m *Manager) observe(n *corev1.Node) {
+	m.keep(n)
 	m.mu.Lock()
-	m.stored = n
 	told := m.cidr
 	m.mu.Unlock()
 	if cidr := n.GetSpec().GetPodCidr(); cidr != "" && cidr != told {
@@ -268,12 +269,16 @@ func (m *Manager) sync(ctx context.Context) error {
 		switch {
 		case apierr.IsConflict(err):
 			fresh, err := m.nodes.Get(ctx, "", m.cfg.Name)
-			if err != nil && !apierr.IsNotFound(err) {
+			switch {
+			case apierr.IsNotFound(err):
+				m.forget()
+			case err != nil:
 				return fmt.Errorf("get node %s: %w", m.cfg.Name, err)
+			default:
+				m.keep(fresh)
 			}
-			m.keep(fresh)
 		case apierr.IsNotFound(err):
-			m.keep(nil)
+			m.forget()
 		case err != nil:
 			return fmt.Errorf("write status of node %s: %w", m.cfg.Name, err)
 		default:
@@ -287,10 +292,21 @@ func (m *Manager) sync(ctx context.Context) error {
 	return fmt.Errorf("write status of node %s: it is changed by others all the time", m.cfg.Name)
 }
 
+// keep remembers the node where it is newer than what is known: the answer to a write and the watch race.
 func (m *Manager) keep(n *corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stored = n
+	if m.stored.GetMetadata().GetUid() != n.GetMetadata().GetUid() || revision(n) > revision(m.stored) {
+		m.stored = n
+	}
+}
+
+func revision(n *corev1.Node) int64 {
+	r, err := strconv.ParseInt(n.GetMetadata().GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return r
 }
 
 // due reports whether a status is to be written: it says something new, or the last one is old.

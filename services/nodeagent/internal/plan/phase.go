@@ -15,8 +15,9 @@ const (
 // Terminal reports whether a phase is for good.
 func Terminal(phase string) bool { return phase == Succeeded || phase == Failed }
 
-// Phase sums up container statuses. final says that the pod is at its end and nothing will be started again.
-func Phase(pod *corev1.Pod, status *corev1.PodStatus, final bool) string {
+// Phase sums up container statuses. restart names containers that are being replaced, whatever their restart policy.
+// final says that the pod is at its end and nothing will be started again.
+func Phase(pod *corev1.Pod, status *corev1.PodStatus, restart map[string]bool, final bool) string {
 	var unfinished, running, waiting, stopped, succeeded, unknown, restarting int
 	sidecarsPending := false
 	for _, c := range pod.GetSpec().GetInitContainers() {
@@ -41,7 +42,7 @@ func Phase(pod *corev1.Pod, status *corev1.PodStatus, final bool) string {
 		case ended == nil:
 			unfinished++
 		case ended.GetExitCode() == 0 && s.GetState().GetTerminated() != nil:
-		case ended.GetExitCode() != 0 && (final || !shouldRestartInit(pod, c, int(ended.GetExitCode()))):
+		case ended.GetExitCode() != 0 && !restart[c.GetName()] && (final || !shouldRestartInit(pod, c, int(ended.GetExitCode()))):
 			return Failed
 		default:
 			unfinished++
@@ -61,7 +62,7 @@ func Phase(pod *corev1.Pod, status *corev1.PodStatus, final bool) string {
 			if ended.GetExitCode() == 0 {
 				succeeded++
 			}
-			if shouldRestart(pod, c, int(ended.GetExitCode())) {
+			if restart[c.GetName()] || shouldRestart(pod, c, int(ended.GetExitCode())) {
 				restarting++
 			}
 		case s.GetState().GetWaiting() != nil:

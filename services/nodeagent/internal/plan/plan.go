@@ -280,12 +280,12 @@ scan:
 		}
 		break scan
 	}
-	d.sidecars(inits[:next])
-	if next < len(inits) {
-		d.start(inits[next], true)
-		return false
+	if next == len(inits) {
+		return true
 	}
-	return true
+	d.sidecars(inits[:next])
+	d.start(inits[next], true)
+	return false
 }
 
 func (d *decision) anyAppMade() bool {

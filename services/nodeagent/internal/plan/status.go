@@ -64,7 +64,7 @@ func Status(in StatusInput) *corev1.PodStatus {
 	}
 	out.Phase = in.Phase
 	if out.Phase == "" {
-		out.Phase = Phase(in.Pod, out, in.Final)
+		out.Phase = Phase(in.Pod, out, in.Restart, in.Final)
 	}
 	if past := in.Past.GetPhase(); Terminal(past) {
 		out.Phase = past

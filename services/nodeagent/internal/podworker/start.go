@@ -167,10 +167,10 @@ func (w *worker) setup(pod *corev1.Pod, actions plan.Actions) {
 }
 
 func (w *worker) makeSandbox(ctx context.Context, pod *corev1.Pod, remove bool) (*runtime.Sandbox, error) {
-	w.act.Lock()
-	defer w.act.Unlock()
-	w.acting.Add(1)
-	defer w.acting.Add(-1)
+	if !w.acquire(ctx) {
+		return nil, ctx.Err()
+	}
+	defer w.release()
 	if remove {
 		if err := w.m.deps.Runtime.RemoveSandbox(ctx, w.uid); err != nil {
 			return nil, err
@@ -261,14 +261,11 @@ func (w *worker) spec(
 
 // bringUp makes and starts the container. No other call about this pod is made meanwhile.
 func (w *worker) bringUp(ctx context.Context, pod *corev1.Pod, s plan.Start, spec runtime.ContainerSpec) error {
-	w.act.Lock()
-	defer w.act.Unlock()
 	// The pod may have come to its end while others were being started.
-	if ctx.Err() != nil {
+	if !w.acquire(ctx) {
 		return ctx.Err()
 	}
-	w.acting.Add(1)
-	defer w.acting.Add(-1)
+	defer w.release()
 	r, events := w.m.deps.Runtime, w.m.deps.Events
 	if s.Replace != "" {
 		if err := r.RemoveContainer(ctx, s.Replace); err != nil {
@@ -341,24 +338,21 @@ func (w *worker) replace(pod *corev1.Pod, s plan.Stop) {
 	}
 	w.m.deps.Events.Event(pod, event.Normal, "Killing", s.Message)
 	grace := specGrace(pod)
+	// Said before it happens: an end that is seen first must not count as the pod's.
+	w.restart[name] = w.restart[name] || s.Restart
 	w.do(name, func(ctx context.Context) func() {
 		err := w.m.deps.Runtime.StopContainer(ctx, s.Container.ID, grace)
-		return func() {
-			w.m.logIfFailed(w.opCtx, "stop container", err)
-			if err == nil && s.Restart {
-				w.restart[name] = true
-			}
-		}
+		return func() { w.m.logIfFailed(w.opCtx, "stop container", err) }
 	})
 }
 
 // removeDead removes containers that nobody will ask about any more, and their logs.
 func (w *worker) removeDead(pod *corev1.Pod, dead []*runtime.Container) {
 	w.do(removeKey, func(ctx context.Context) func() {
-		w.act.Lock()
-		defer w.act.Unlock()
-		w.acting.Add(1)
-		defer w.acting.Add(-1)
+		if !w.acquire(ctx) {
+			return func() {}
+		}
+		defer w.release()
 		for _, c := range dead {
 			err := w.m.deps.Runtime.RemoveContainer(ctx, c.ID)
 			if err == nil {

@@ -50,8 +50,8 @@ type worker struct {
 	awaitsFlush atomic.Bool
 	// acting counts operations that change the runtime at this moment.
 	acting atomic.Int32
-	// act serialises those operations: a runtime's calls about one pod come one at a time.
-	act sync.Mutex
+	// act serialises those operations: a runtime's calls about one pod come one at a time. It holds one token.
+	act chan struct{}
 	ops sync.WaitGroup
 
 	mu      sync.Mutex
@@ -110,7 +110,7 @@ type hold struct {
 func newWorker(m *Manager, pod *corev1.Pod) *worker {
 	uid := pod.GetMetadata().GetUid()
 	return &worker{
-		m: m, uid: uid, pod: pod, signal: make(chan struct{}, 1),
+		m: m, uid: uid, pod: pod, signal: make(chan struct{}, 1), act: make(chan struct{}, 1),
 		log: m.deps.Logger.With(slog.String(telemetry.KeyPod, pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName()),
 			slog.String(telemetry.KeyPodUID, uid)),
 		past: pod.GetStatus(), busy: map[string]bool{},
@@ -200,6 +200,26 @@ func (w *worker) do(key string, work func(ctx context.Context) (apply func())) {
 		w.mu.Unlock()
 		w.nudge()
 	})
+}
+
+// acquire waits for its turn to change the runtime, and reports false where ctx ends before. release ends the turn.
+func (w *worker) acquire(ctx context.Context) bool {
+	select {
+	case w.act <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	if ctx.Err() != nil {
+		<-w.act
+		return false
+	}
+	w.acting.Add(1)
+	return true
+}
+
+func (w *worker) release() {
+	w.acting.Add(-1)
+	<-w.act
 }
 
 func (w *worker) applyResults() {
