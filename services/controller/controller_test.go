@@ -280,6 +280,32 @@ func TestGarbageHasNoOwnerLeft(t *testing.T) {
 	})
 }
 
+func TestForegroundWaitsForDependentsAndOrphanLeavesThem(t *testing.T) {
+	c := start(t)
+	c.kubelet(t)
+	must[*appsv1.Deployment](t)(c.deployments.Create(t.Context(), web(2, "v1")))
+	until(t, c.deployments, "default", "the rollout", settled(2, "1"))
+	must[*appsv1.Deployment](t)(c.deployments.Delete(t.Context(), "default", "web", &metav1.DeleteOptions{PropagationPolicy: "Foreground"}))
+	until(t, c.deployments, "default", "the Deployment gone", func(l []*appsv1.Deployment) bool { return len(l) == 0 })
+	if left := must[*client.List[*appsv1.ReplicaSet]](t)(c.sets.List(t.Context(), client.ListOptions{})); len(left.Items) != 0 {
+		t.Errorf("the Deployment went before its %d sets", len(left.Items))
+	}
+	if left := must[*client.List[*corev1.Pod]](t)(c.pods.List(t.Context(), client.ListOptions{})); len(left.Items) != 0 {
+		t.Errorf("the Deployment went before its %d pods", len(left.Items))
+	}
+
+	must[*appsv1.Deployment](t)(c.deployments.Create(t.Context(), web(2, "v1")))
+	until(t, c.deployments, "default", "the rollout", settled(2, "1"))
+	must[*appsv1.Deployment](t)(c.deployments.Delete(t.Context(), "default", "web", &metav1.DeleteOptions{PropagationPolicy: "Orphan"}))
+	until(t, c.deployments, "default", "the Deployment gone", func(l []*appsv1.Deployment) bool { return len(l) == 0 })
+	sets := until(t, c.sets, "default", "the set without an owner", func(l []*appsv1.ReplicaSet) bool {
+		return len(l) == 1 && len(l[0].GetMetadata().GetOwnerReferences()) == 0
+	})
+	if sets[0].GetMetadata().GetDeletionTimestamp() != nil {
+		t.Error("the orphan is being deleted")
+	}
+}
+
 func TestADeletedNamespaceIsEmptiedAndGone(t *testing.T) {
 	c := start(t)
 	must[*corev1.Namespace](t)(c.namespaces.Create(t.Context(), &corev1.Namespace{Metadata: &metav1.ObjectMeta{Name: "team"}}))

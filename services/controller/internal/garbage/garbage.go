@@ -1,5 +1,6 @@
-// Package garbage deletes objects whose owners are all gone, in the background. It reads metadata of every kind and
-// writes nothing but deletions and owner references that point nowhere.
+// Package garbage deletes objects whose owners are all gone, in the background, and lets objects go that were deleted
+// with propagation Foreground or Orphan once their dependents are gone or cut loose. It reads metadata of every kind
+// and writes nothing but deletions, owner references that point nowhere, and those two finalizers.
 package garbage
 
 import (
@@ -50,7 +51,7 @@ func New(factory *informer.Factory, conn grpc.ClientConnInterface, kinds *kind.R
 func (c *Collector) handler(r *reconcile.Runner, k *kind.Kind) informer.Handler[client.Object] {
 	put := func(o client.Object) {
 		c.graph.put(k, o)
-		if len(o.GetMetadata().GetOwnerReferences()) > 0 {
+		if len(o.GetMetadata().GetOwnerReferences()) > 0 || waitsFor(o.GetMetadata()) != "" {
 			r.Enqueue(reconcile.Key{Name: o.GetMetadata().GetUid()})
 		}
 	}
@@ -69,6 +70,9 @@ func (c *Collector) handler(r *reconcile.Runner, k *kind.Kind) informer.Handler[
 // references to those that do not.
 func (c *Collector) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	o, ok := c.graph.get(key.Name)
+	if ok && o.waits != "" {
+		return reconcile.Result{}, c.letGo(ctx, key.Name, o)
+	}
 	if !ok || len(o.owners) == 0 {
 		return reconcile.Result{}, nil
 	}
@@ -88,7 +92,7 @@ func (c *Collector) Reconcile(ctx context.Context, key reconcile.Key) (reconcile
 	case len(dangling) == 0:
 		return reconcile.Result{}, nil
 	case len(solid) == 0:
-		return reconcile.Result{}, c.delete(ctx, key.Name, o)
+		return reconcile.Result{}, c.delete(ctx, key.Name, o, "Background")
 	default:
 		return reconcile.Result{}, c.strip(ctx, key.Name, o, solid)
 	}
@@ -119,9 +123,9 @@ func (c *Collector) exists(ctx context.Context, o object, owner *metav1.OwnerRef
 	return live.GetMetadata().GetUid() == owner.GetUid(), nil
 }
 
-func (c *Collector) delete(ctx context.Context, uid string, o object) error {
+func (c *Collector) delete(ctx context.Context, uid string, o object, propagation string) error {
 	_, err := client.Dynamic(c.conn, o.kind).Delete(ctx, o.namespace, o.name, &metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{Uid: proto.String(uid)}, PropagationPolicy: "Background",
+		Preconditions: &metav1.Preconditions{Uid: proto.String(uid)}, PropagationPolicy: propagation,
 	})
 	if apierr.IsNotFound(err) || apierr.IsConflict(err) {
 		return nil // gone already, and perhaps another has its name
@@ -134,17 +138,26 @@ func (c *Collector) delete(ctx context.Context, uid string, o object) error {
 }
 
 func (c *Collector) strip(ctx context.Context, uid string, o object, solid []*metav1.OwnerReference) error {
+	err := c.change(ctx, uid, o, func(m *metav1.ObjectMeta) { m.OwnerReferences = solid })
+	if err != nil {
+		return fmt.Errorf("remove dangling owners of %s: %w", o.kind.Key(o.namespace, o.name), err)
+	}
+	return nil
+}
+
+// change updates the metadata of an object as it is now. One that is gone is success.
+func (c *Collector) change(ctx context.Context, uid string, o object, apply func(*metav1.ObjectMeta)) error {
 	resource := client.Dynamic(c.conn, o.kind)
 	live, err := resource.Get(ctx, o.namespace, o.name)
 	if apierr.IsNotFound(err) || err == nil && live.GetMetadata().GetUid() != uid {
 		return nil
 	}
-	if err == nil {
-		live.GetMetadata().OwnerReferences = solid
-		_, err = resource.Update(ctx, live)
+	if err != nil {
+		return err
 	}
-	if err != nil && !apierr.IsNotFound(err) {
-		return fmt.Errorf("remove dangling owners of %s: %w", o.kind.Key(o.namespace, o.name), err)
+	apply(live.GetMetadata())
+	if _, err := resource.Update(ctx, live); err != nil && !apierr.IsNotFound(err) {
+		return err
 	}
 	return nil
 }

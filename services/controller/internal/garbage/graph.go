@@ -1,6 +1,7 @@
 package garbage
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -23,6 +24,8 @@ type object struct {
 	namespace string
 	name      string
 	owners    []*metav1.OwnerReference
+	// waits is the finalizer that holds an object being deleted until its dependents are dealt with; empty for none.
+	waits string
 }
 
 func newGraph() *graph {
@@ -35,7 +38,7 @@ func (g *graph) put(k *kind.Kind, o client.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unlink(m.GetUid())
-	g.objects[m.GetUid()] = object{kind: k, namespace: m.GetNamespace(), name: m.GetName(), owners: m.GetOwnerReferences()}
+	g.objects[m.GetUid()] = object{kind: k, namespace: m.GetNamespace(), name: m.GetName(), owners: m.GetOwnerReferences(), waits: waitsFor(m)}
 	for _, owner := range m.GetOwnerReferences() {
 		if g.dependents[owner.GetUid()] == nil {
 			g.dependents[owner.GetUid()] = map[string]bool{}
@@ -44,18 +47,37 @@ func (g *graph) put(k *kind.Kind, o client.Object) {
 	}
 }
 
-// remove takes an object out and returns the UIDs of its dependents.
+// waitsFor is the finalizer by which an object that is being deleted waits for its dependents.
+func waitsFor(m *metav1.ObjectMeta) string {
+	if m.GetDeletionTimestamp() == nil {
+		return ""
+	}
+	for _, f := range m.GetFinalizers() {
+		if f == foreground || f == orphan {
+			return f
+		}
+	}
+	return ""
+}
+
+// remove takes an object out and returns the UIDs of those that this concerns: its dependents and its owners.
 func (g *graph) remove(uid string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	concerned := slices.Sorted(maps.Keys(g.dependents[uid]))
+	for _, owner := range g.objects[uid].owners {
+		concerned = append(concerned, owner.GetUid())
+	}
 	g.unlink(uid)
 	delete(g.objects, uid)
-	var orphaned []string
-	for dependent := range g.dependents[uid] {
-		orphaned = append(orphaned, dependent)
-	}
-	slices.Sort(orphaned)
-	return orphaned
+	return concerned
+}
+
+// dependentsOf returns the UIDs of an object's dependents.
+func (g *graph) dependentsOf(uid string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Sorted(maps.Keys(g.dependents[uid]))
 }
 
 // unlink removes an object from its owners' dependents; the caller holds mu.
