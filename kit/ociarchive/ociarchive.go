@@ -7,6 +7,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	_ "crypto/sha256" // go-digest takes its hash from the registry of crypto
 	"encoding/json"
 	"errors"
 	"fmt"
