@@ -33,7 +33,7 @@ require (
 	trireme.dev/client v0.0.0
 	trireme.dev/kit v0.0.0
 	trireme.dev/proto v0.0.0
-	trireme.dev/services/apiserver v0.0.0-00010101000000-000000000000
+	trireme.dev/services/apiserver v0.0.0
 )
 
 require (
