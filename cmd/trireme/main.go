@@ -3,9 +3,11 @@ package main
 
 import (
 	"context"
+	"os"
 
 	"github.com/spf13/cobra"
 
+	"trireme.dev/cmd/trireme/internal/cli"
 	"trireme.dev/cmd/trireme/internal/service"
 	"trireme.dev/cmd/trireme/internal/up"
 	"trireme.dev/kit/daemon"
@@ -35,6 +37,7 @@ func main() {
 	}
 	add("cluster", up.Commands()...)
 	add("service", service.Commands()...)
+	cli.AddTo(root, cli.Deps{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Dial: cli.Dial, Version: version})
 
 	daemon.Main(func(ctx context.Context) error { return root.ExecuteContext(ctx) })
 }

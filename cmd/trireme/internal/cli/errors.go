@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"trireme.dev/client/apierr"
+	"trireme.dev/kit/daemon"
+)
+
+// readable turns an error of a call into a line that says what to do next.
+func (c *cli) readable(err error) error {
+	var exit *daemon.ExitError
+	var api *apierr.Error
+	switch {
+	case err == nil, errors.As(err, &exit), !errors.As(err, &api):
+		return err
+	case api.Reason == apierr.ReasonUnavailable && c.conn != nil && c.conn.GetState() != connectivity.Ready:
+		return c.unreachable(err)
+	case api.Reason == apierr.ReasonUnauthenticated, api.Reason == apierr.ReasonForbidden:
+		return fmt.Errorf("%w (the gateway at %s does not allow it to this certificate; see `trireme config get-contexts`)", err, c.context.Server)
+	}
+	return err
+}
+
+// unreachable says why there is no connection. The failed call has only text to tell, so the question is put again to
+// the operating system.
+func (c *cli) unreachable(cause error) error {
+	network, address := "tcp", c.context.Server
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", "/"+strings.TrimLeft(path, "/")
+	}
+	conn, err := net.DialTimeout(network, address, time.Second)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return fmt.Errorf("cannot talk to the gateway at %s: %w", c.context.Server, cause)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("cannot reach the gateway at %s: permission denied; run this as the user who ran `trireme up`", c.context.Server)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("cannot reach the gateway at %s: is the cluster up? (trireme up)", c.context.Server)
+	}
+	return fmt.Errorf("cannot reach the gateway at %s: %w: is the cluster up? (trireme up)", c.context.Server, err)
+}
