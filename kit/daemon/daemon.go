@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Task is one goroutine of a process. Run blocks until its work is done or ctx is cancelled; cancelling is
@@ -102,6 +103,10 @@ func Main(run func(ctx context.Context) error) {
 	os.Exit(1)
 }
 
+// oneSignal is how close together two signals are one: sudo, timeout and shells pass a signal on to a process that its
+// terminal or group has told already.
+const oneSignal = 200 * time.Millisecond
+
 // Signals returns a context that ends at the first SIGINT or SIGTERM. The second one ends the process. stop
 // gives the signals back and frees what Signals holds.
 func Signals(parent context.Context) (ctx context.Context, stop func()) {
@@ -112,13 +117,17 @@ func Signals(parent context.Context) (ctx context.Context, stop func()) {
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		for first := true; ; first = false {
+		var first time.Time
+		for {
 			select {
 			case s := <-signals:
-				if !first {
+				switch {
+				case first.IsZero():
+					first = time.Now()
+					cancel()
+				case time.Since(first) > oneSignal:
 					os.Exit(exitCode(s))
 				}
-				cancel()
 			case <-done:
 				return
 			}

@@ -42,9 +42,12 @@ func child(ctx context.Context, mode string) error {
 		return &daemon.ExitError{Code: 8, Err: errors.New("disk on fire")}
 	case "stops":
 		<-ctx.Done()
+		os.Stdout.WriteString("cancelled\n")
+		<-time.After(50 * time.Millisecond)
 		return ctx.Err()
 	case "hangs":
 		<-ctx.Done()
+		<-time.After(300 * time.Millisecond) // a signal at once would count as the first one passed on
 		os.Stdout.WriteString("cancelled\n")
 		select {}
 	}
@@ -106,6 +109,7 @@ func TestMainExitCode(t *testing.T) {
 		{mode: "passes on", code: 7},
 		{mode: "says and passes on", code: 8, stderr: "error: disk on fire\n"},
 		{mode: "stops", signals: 1, code: 0},
+		{mode: "stops", signals: 2, code: 0}, // the second one at once: passed on
 		{mode: "hangs", signals: 2, code: 128 + int(syscall.SIGTERM)},
 	}
 	for _, tt := range tests {
