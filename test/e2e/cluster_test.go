@@ -45,7 +45,7 @@ func start(t *testing.T, args ...string) *cluster {
 			t.Errorf("trireme down: %v\n%s\n%s", err, out, c.tails())
 		}
 	})
-	out, err := c.command(append([]string{"up", "--detach", "--state-dir", c.state}, args...)...).CombinedOutput()
+	out, err := c.command(append([]string{"up", "--detach", "--state-dir", c.state, "--listen", "127.0.0.1:0", "--node-listen", "127.0.0.1:0"}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("trireme up: %v\n%s\n%s", err, out, c.tails())
 	}
