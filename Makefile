@@ -35,7 +35,7 @@ endef
 ##@ Run
 
 .PHONY: up
-up: runtimes build image ## Start a cluster of one node here, run the GPU example, stay up until Ctrl-C (Linux, root)
+up: runtimes build $(EXAMPLE_IMAGE) ## Start a cluster of one node here, run the GPU example, stay up until Ctrl-C (Linux, root)
 	@bin/trireme up --load-image $(EXAMPLE_IMAGE) --apply $(EXAMPLE) $(UP_FLAGS)
 
 .PHONY: sim
@@ -59,6 +59,10 @@ runtimes: ## Build containerd, its shim and runc into build/runtime/bin, what is
 .PHONY: image
 image: ## Build the images of the examples and tests into build/images
 	@go run $(IMAGE_BUILDER) -out build/images
+
+# make up needs the example's image alone: the tests' needs a static busybox.
+$(EXAMPLE_IMAGE): $(wildcard examples/gpu-worker/*.go test/images/cmd/images/*.go)
+	@go run $(IMAGE_BUILDER) -out build/images gpu-worker
 
 .PHONY: grpcurl
 grpcurl: $(TOOLS)/grpcurl ## Build grpcurl into build/tools
@@ -84,11 +88,11 @@ export TRIREME_IMAGE_DIR   ?= $(CURDIR)/build/images
 export TRIREME_BINARY      ?= $(CURDIR)/bin/trireme
 
 RACE     ?=
-# Tests of whole clusters have the build tag e2e. Other tests that need root or a runtime skip when testing.Short().
-TESTFLAGS = -tags e2e $(if $(RACE),-race) $(GOTESTFLAGS)
+# Tests of whole clusters have the build tag e2e, those of real containers and networks realruntime. Other tests that need root or a runtime skip when testing.Short().
+TESTFLAGS = -tags e2e,realruntime $(if $(RACE),-race) $(GOTESTFLAGS)
 REPORT   := $(TOOLS)/testreport
 # Packages side by side, except those of test/: each of these starts a cluster and wants the machine for itself.
-UNITS     = $(shell go list -tags e2e -f '{{.ImportPath}}' work | grep -v '^trireme.dev/test\(/\|$$\)')
+UNITS     = $(shell go list -tags e2e,realruntime -f '{{.ImportPath}}' work | grep -v '^trireme.dev/test\(/\|$$\)')
 CLUSTERS  = trireme.dev/test/...
 
 .PHONY: test-quick

@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 // binaries finds the folder of containerd, its shim and runc.
 func binaries(t testing.TB) string {
 	t.Helper()
-	dir := os.Getenv("TRIREME_RUNTIME_BIN")
+	dir := os.Getenv("TRIREME_RUNTIME_DIR")
 	if dir == "" {
 		root, err := os.Getwd()
 		if err != nil {
@@ -78,7 +78,7 @@ func binaries(t testing.TB) string {
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Fatalf("%s is missing: run \"make runtime\", or set TRIREME_RUNTIME_BIN to the folder that has it: %v", name, err)
+			t.Fatalf("%s is missing: run \"make runtimes\", or set TRIREME_RUNTIME_DIR to the folder that has it: %v", name, err)
 		}
 	}
 	return dir
