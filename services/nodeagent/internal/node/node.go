@@ -335,7 +335,7 @@ func (m *Manager) register(ctx context.Context) (*corev1.Node, error) {
 			Spec:     &corev1.NodeSpec{}, Status: m.status(ctx, nil),
 		})
 		if err == nil {
-			m.deps.Logger.LogAttrs(ctx, slog.LevelInfo, "node registered", slog.String(telemetry.KeyNode, m.cfg.Name))
+			m.deps.Logger.LogAttrs(ctx, slog.LevelInfo, "node registered")
 			return stored, nil
 		}
 		if apierr.IsAlreadyExists(err) {
