@@ -67,11 +67,14 @@ func AddTo(root *cobra.Command, deps Deps) {
 	}
 	group("objects", "Work with objects:",
 		c.getCommand(), c.describeCommand(), c.createCommand(), c.runCommand(), c.applyCommand(), c.deleteCommand(),
-		c.labelCommand(), c.annotateCommand(), c.scaleCommand())
+		c.editCommand(), c.labelCommand(), c.annotateCommand(), c.scaleCommand(), c.rolloutCommand(), c.waitCommand(),
+		c.eventsCommand())
 	group("pods", "Look into pods:",
-		c.logsCommand())
+		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand())
+	group("nodes", "Look after nodes:",
+		c.cordonCommand(true), c.cordonCommand(false), c.taintCommand(), c.imageCommand())
 	group("about", "Find your way:",
-		c.versionCommand(), c.clusterInfoCommand(), c.configCommand(), c.apiResourcesCommand())
+		c.versionCommand(), c.clusterInfoCommand(), c.configCommand(), c.apiResourcesCommand(), c.explainCommand())
 	usageErrors(root)
 }
 
@@ -80,6 +83,7 @@ func usageErrors(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w\nSee '%s --help'.", err, cmd.CommandPath())
 	})
+	root.SuggestionsMinimumDistance = max(2, root.SuggestionsMinimumDistance)
 	if root.Args == nil && root.Run == nil && root.RunE == nil {
 		root.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -2,7 +2,9 @@ package describe
 
 import (
 	"fmt"
+	"io"
 	"slices"
+	"text/tabwriter"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -93,6 +95,13 @@ func (p *page) replicaSet(rs *appsv1.ReplicaSet) {
 		}
 		return p.since(c.GetLastTransitionTime().AsTime())
 	})
+}
+
+// Template describes what pods are made from.
+func Template(w io.Writer, t *corev1.PodTemplateSpec) error {
+	p := &page{w: tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
+	p.template(t)
+	return p.w.Flush()
 }
 
 // template writes what pods are made from.
