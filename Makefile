@@ -38,6 +38,11 @@ endef
 up: runtimes build $(EXAMPLE_IMAGE) ## Start a cluster of one node here, run the GPU example, stay up until Ctrl-C (Linux, root)
 	@bin/trireme up --load-image $(EXAMPLE_IMAGE) --apply $(EXAMPLE) $(UP_FLAGS)
 
+# What is missing is said before minutes of building.
+.PHONY: need-up
+need-up:
+	@tools/need.sh linux root go cc git
+
 .PHONY: sim
 sim: build ## The same cluster with SIMULATE=4 simulated nodes of 8 GPUs: no root, any system
 	@bin/trireme up --simulate $(SIMULATE) --gpus 8 --apply $(EXAMPLE) $(UP_FLAGS)
@@ -57,7 +62,12 @@ runtimes: ## Build containerd, its shim and runc into build/runtime/bin, what is
 	@tools/runtimes.sh
 
 .PHONY: image
-image: ## Build the images of the examples and tests into build/images
+image: ## Build the example's image into build/images
+	@go run $(IMAGE_BUILDER) -out build/images gpu-worker
+
+.PHONY: images
+images: ## Build the tests' images as well (needs Debian's busybox-static)
+	@tools/need.sh busybox
 	@go run $(IMAGE_BUILDER) -out build/images
 
 # make up needs the example's image alone: the tests' needs a static busybox.
@@ -105,7 +115,7 @@ test-race: $(REPORT) ## The same under the race detector (needs a C compiler)
 	@set -o pipefail; go test -json -short -race $(GOTESTFLAGS) work | $(REPORT)
 
 .PHONY: test
-test: need-test runtimes build image $(REPORT) $(TOOLS)/grpcurl ## Every test, on real etcd and real containerd (Linux, root); RACE=1 with the race detector
+test: need-test runtimes build images $(REPORT) $(TOOLS)/grpcurl ## Every test, on real etcd and real containerd (Linux, root); RACE=1 with the race detector
 	@set -o pipefail; mkdir -p build/test; { failed=0; \
 	  GOWORK=off go -C tools/testreport test -json . || failed=1; \
 	  go test -json -count=1 $(TESTFLAGS) $(UNITS) || failed=1; \
@@ -117,7 +127,7 @@ need-test:
 	@tools/need.sh linux root go cc busybox
 
 .PHONY: bench
-bench: need-test runtimes build image ## Measure a real cluster; prints ratios, appends to build/bench/*.jsonl (Linux, root)
+bench: need-test runtimes build images ## Measure a real cluster; prints ratios, appends to build/bench/*.jsonl (Linux, root)
 	@mkdir -p build/bench
 	@go run ./test/bench -out build/bench
 
