@@ -35,7 +35,7 @@ endef
 ##@ Run
 
 .PHONY: up
-up: runtimes build $(EXAMPLE_IMAGE) ## Start a cluster of one node here, run the GPU example, stay up until Ctrl-C (Linux, root)
+up: need-up runtimes build $(EXAMPLE_IMAGE) ## Start a cluster of one node here, run the GPU example, stay up until Ctrl-C (Linux, root)
 	@bin/trireme up --load-image $(EXAMPLE_IMAGE) --apply $(EXAMPLE) $(UP_FLAGS)
 
 # What is missing is said before minutes of building.
@@ -62,8 +62,7 @@ runtimes: ## Build containerd, its shim and runc into build/runtime/bin, what is
 	@tools/runtimes.sh
 
 .PHONY: image
-image: ## Build the example's image into build/images
-	@go run $(IMAGE_BUILDER) -out build/images gpu-worker
+image: $(EXAMPLE_IMAGE) ## Build the example's image into build/images
 
 .PHONY: images
 images: ## Build the tests' images as well (needs Debian's busybox-static)
@@ -71,7 +70,7 @@ images: ## Build the tests' images as well (needs Debian's busybox-static)
 	@go run $(IMAGE_BUILDER) -out build/images
 
 # make up needs the example's image alone: the tests' needs a static busybox.
-$(EXAMPLE_IMAGE): $(wildcard examples/gpu-worker/*.go test/images/cmd/images/*.go)
+$(EXAMPLE_IMAGE): $(wildcard examples/gpu-worker/*.go test/images/cmd/images/*.go kit/ociarchive/*.go)
 	@go run $(IMAGE_BUILDER) -out build/images gpu-worker
 
 .PHONY: grpcurl
@@ -98,11 +97,13 @@ export TRIREME_IMAGE_DIR   ?= $(CURDIR)/build/images
 export TRIREME_BINARY      ?= $(CURDIR)/bin/trireme
 
 RACE     ?=
-# Tests of whole clusters have the build tag e2e, those of real containers and networks realruntime. Other tests that need root or a runtime skip when testing.Short().
-TESTFLAGS = -tags e2e,realruntime $(if $(RACE),-race) $(GOTESTFLAGS)
+# Tests of whole clusters have the build tag e2e, those of real containers and networks realruntime; make test-quick
+# sets neither, and -short.
+TAGS     := e2e,realruntime
+TESTFLAGS = -tags $(TAGS) $(if $(RACE),-race) $(GOTESTFLAGS)
 REPORT   := $(TOOLS)/testreport
 # Packages side by side, except those of test/: each of these starts a cluster and wants the machine for itself.
-UNITS     = $(shell go list -tags e2e,realruntime -f '{{.ImportPath}}' work | grep -v '^trireme.dev/test\(/\|$$\)')
+UNITS     = $(shell go list -tags $(TAGS) -f '{{.ImportPath}}' work | grep -v '^trireme.dev/test\(/\|$$\)')
 CLUSTERS  = trireme.dev/test/...
 
 .PHONY: test-quick
