@@ -56,7 +56,6 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(creds),
 		// The cluster's own traffic has no business with a proxy meant for the outside.
 		grpc.WithNoProxy(),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		// gRPC's default grows to two minutes: a restarted gateway must be found at once.

@@ -82,8 +82,6 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
-		// An idle connection keeps no write buffer: hundreds of agents stay connected.
-		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		// Outermost first.

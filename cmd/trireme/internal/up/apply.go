@@ -68,7 +68,7 @@ func createAll(ctx context.Context, conn grpc.ClientConnInterface, docs []manife
 	return errors.Join(errs...)
 }
 
-// loadImage imports one archive into a node's store, through the gateway.
+// loadImage imports one archive into a node's store.
 func loadImage(ctx context.Context, conn grpc.ClientConnInterface, node, file string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -34,7 +34,6 @@ func (l layout) log(service string) string     { return l.path("log", service+".
 func (l layout) pidFile(service string) string { return l.path("run", service+".pid") }
 func (l layout) lock() string                  { return l.path("lock") }
 func (l layout) pki() string                   { return l.path("pki") }
-func (l layout) nodes() string                 { return l.path("nodes") }
 func (l layout) agent() string                 { return l.path("nodeagent.json") }
 func (l layout) marker() string                { return l.path(".trireme") }
 func (l layout) status() string                { return l.path("run", "up.json") }

@@ -3,6 +3,7 @@ package up
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"syscall"
 )
@@ -25,4 +26,20 @@ func takeLock(path string) (release func(), err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// machineSocket has a name of Linux' abstract kind: no file, gone with its process, and one per network namespace, which is
+// what can have one bridge of ours.
+const machineSocket = "@trireme-containers"
+
+// lockMachine makes this process the only `up` with real containers, whatever its state directory.
+func lockMachine() (release func(), err error) {
+	l, err := net.Listen("unix", machineSocket)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, errors.New("another cluster runs real containers on this machine: `trireme down` stops it, --simulate N starts a second cluster beside it")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = l.Close() }, nil
 }

@@ -81,6 +81,12 @@ func (c *cluster) follow(ctx context.Context, conn *grpc.ClientConn, obs *observ
 // comeUp waits for one stage after another.
 func (c *cluster) comeUp(ctx context.Context, conn *grpc.ClientConn, obs *observer, t *times) error {
 	begin := c.progress.start
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A node agent takes images before its node is registered.
+	images := make(chan error, 1)
+	go func() { images <- c.loadImages(ctx) }()
+
 	if err := rpc.WaitServing(ctx, conn); err != nil {
 		return err
 	}
@@ -96,14 +102,8 @@ func (c *cluster) comeUp(ctx context.Context, conn *grpc.ClientConn, obs *observ
 	t.NodesReadySeconds = time.Since(begin).Seconds()
 	c.progress.step("%s Ready", nodesInWords(c.nodes))
 
-	for _, f := range c.cfg.Images {
-		for _, node := range c.nodes {
-			images, err := loadImage(ctx, conn, node, f)
-			if err != nil {
-				return err
-			}
-			c.progress.step("%s: loaded %s", node, strings.Join(images, ", "))
-		}
+	if err := <-images; err != nil {
+		return err
 	}
 	if err := createAll(ctx, conn, c.docs, c.progress.step); err != nil {
 		return err
@@ -122,6 +122,31 @@ func (c *cluster) comeUp(ctx context.Context, conn *grpc.ClientConn, obs *observ
 	}
 	t.PodsRunningSeconds = time.Since(begin).Seconds()
 	c.progress.step("%d pods Running", want.count())
+	return nil
+}
+
+// loadImages brings the archives into the store of every node.
+func (c *cluster) loadImages(ctx context.Context) error {
+	if len(c.cfg.Images) == 0 {
+		return nil
+	}
+	agent, err := rpc.Dial(rpc.ClientConfig{Address: "unix://" + c.layout.socket("nodeagent")})
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	if err := rpc.WaitServing(ctx, agent); err != nil {
+		return err
+	}
+	for _, f := range c.cfg.Images {
+		var names []string
+		for _, node := range c.nodes {
+			if names, err = loadImage(ctx, agent, node, f); err != nil {
+				return err
+			}
+		}
+		c.progress.step("loaded %s into %s", strings.Join(names, ", "), nodesInWords(c.nodes))
+	}
 	return nil
 }
 

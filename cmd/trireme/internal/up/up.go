@@ -113,13 +113,22 @@ func (c *cluster) prepare(ctx context.Context) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	unlockMachine := func() {}
+	if c.cfg.Simulate == 0 {
+		if unlockMachine, err = lockMachine(); err != nil {
+			unlock()
+			return nil, err
+		}
+	}
 	if err := c.occupy(ctx); err != nil {
+		unlockMachine()
 		unlock()
 		return nil, err
 	}
 	return func() {
 		// Gone before the lock, so that whoever gets the lock reads no other's number.
 		_ = os.Remove(c.layout.pidFile(upService))
+		unlockMachine()
 		unlock()
 	}, nil
 }
