@@ -2,17 +2,25 @@ module trireme.dev/test
 
 go 1.26.0
 
-require github.com/rogpeppe/go-internal v1.16.0
+require (
+	github.com/google/nftables v0.3.0
+	github.com/rogpeppe/go-internal v1.16.0
+)
 
 require (
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
+	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect
+	github.com/mdlayher/socket v0.5.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
 	google.golang.org/grpc v1.85.0 // indirect
@@ -35,6 +43,7 @@ require (
 	sigs.k8s.io/randfill v1.0.0
 	sigs.k8s.io/yaml v1.6.0
 	trireme.dev/client v0.0.0
+	trireme.dev/kit v0.0.0
 	trireme.dev/proto v0.0.0
 )
 
@@ -42,3 +51,5 @@ replace (
 	trireme.dev/client => ../client
 	trireme.dev/proto => ../proto
 )
+
+replace trireme.dev/kit => ../kit

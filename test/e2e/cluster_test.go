@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -69,8 +70,7 @@ func (c *cluster) environment() []string {
 		"STATE=" + c.state,
 		"BIN=" + bin,
 		"ROOT=" + c.root,
-		"GRPCURL=" + filepath.Join(c.root, "build", "tools", "grpcurl"),
-		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"PATH=" + strings.Join([]string{bin, filepath.Join(c.root, "build", "tools"), os.Getenv("PATH")}, string(os.PathListSeparator)),
 	}
 }
 

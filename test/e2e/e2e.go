@@ -7,4 +7,5 @@
 //	eventually DURATION REGEXP COMMAND...   repeat COMMAND until it succeeds and its output matches
 //	kill9 SERVICE                           SIGKILL one of the cluster's services
 //	restarted SERVICE                       wait until a service killed by kill9 has another pid
+//	leftnothing                             wait until no trace of any pod is left on the machine
 package e2e

@@ -51,9 +51,10 @@ func runScenario(t *testing.T, folder string, c *cluster) {
 				return nil
 			},
 			Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-				"eventually": eventually,
-				"kill9":      c.kill9,
-				"restarted":  c.restarted,
+				"eventually":  eventually,
+				"kill9":       c.kill9,
+				"restarted":   c.restarted,
+				"leftnothing": c.leftNothing,
 			},
 		})
 		if t.Failed() {
@@ -90,11 +91,8 @@ func run(ts *testscript.TestScript, args []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	program := args[0]
-	if program == "trireme" || program == "grpcurl" {
+	if program == "trireme" {
 		program = filepath.Join(ts.Getenv("BIN"), program)
-		if args[0] == "grpcurl" {
-			program = ts.Getenv("GRPCURL")
-		}
 	}
 	cmd := exec.CommandContext(ctx, program, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")

@@ -34,7 +34,7 @@ func busybox() (ociarchive.Spec, error) {
 		}
 	}
 	return ociarchive.Spec{
-		Name: "trireme.dev/busybox:latest", Files: files, Cmd: []string{"sh"}, Env: []string{"PATH=/bin"},
+		Name: "trireme.dev/busybox:1", Files: files, Cmd: []string{"sh"}, Env: []string{"PATH=/bin"},
 	}, nil
 }
 
