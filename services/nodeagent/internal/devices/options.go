@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"trireme.dev/client/apierr"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
@@ -23,6 +24,30 @@ func (m *Manager) Options(podUID, container string) (runtime.DeviceOptions, erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return merge(m.allocations[podUID][container])
+}
+
+// Health lists the devices that a container holds and how they are, by resource. A plugin that is gone leaves them unknown.
+func (m *Manager) Health(podUID, container string) []*corev1.ResourceStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := m.allocations[podUID][container]
+	var out []*corev1.ResourceStatus
+	for _, resource := range slices.Sorted(maps.Keys(held)) {
+		status := &corev1.ResourceStatus{Name: resource}
+		p := m.plugins[resource]
+		for _, id := range held[resource].IDs {
+			health := "Unknown"
+			if p != nil && p.stopped.IsZero() {
+				health = "Unhealthy"
+				if p.devices[id].healthy {
+					health = "Healthy"
+				}
+			}
+			status.Resources = append(status.Resources, &corev1.ResourceHealth{ResourceId: id, Health: health})
+		}
+		out = append(out, status)
+	}
+	return out
 }
 
 // PreStart lets plugins that want it prepare a container's devices. It is called before every start, restarts

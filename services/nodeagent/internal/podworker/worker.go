@@ -435,6 +435,11 @@ func (w *worker) publish(pod *corev1.Pod) {
 		Input: in, Waiting: w.waiting, Phase: w.phase, Reason: w.reason, Message: w.message, Final: w.final,
 		HostIPs: w.m.cfg.Node().IPs, RuntimeName: w.m.cfg.RuntimeName, Now: time.Now(),
 	})
+	for _, list := range [][]*corev1.ContainerStatus{status.GetInitContainerStatuses(), status.GetContainerStatuses()} {
+		for _, c := range list {
+			c.AllocatedResourcesStatus = w.m.deps.Devices.Health(w.uid, c.GetName())
+		}
+	}
 	if before := w.past.GetPhase(); before != status.GetPhase() {
 		w.log.LogAttrs(w.opCtx, slog.LevelInfo, "pod phase changed", slog.String(telemetry.KeyPhase, status.GetPhase()))
 	}
