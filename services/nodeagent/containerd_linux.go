@@ -56,8 +56,7 @@ func openContainerd(ctx context.Context, cfg Config, logger *slog.Logger) (runti
 	return r, append(tasks, daemon.Task{Name: "runtime", Run: r.Run}), nil
 }
 
-// containerdIdle reports that there is nothing to clean up: no containerd of ours runs, and none has ever run here, or
-// the machine was started since and has no pod left.
+// containerdIdle reports that no pod is on the machine, as far as can be told without starting a containerd for it.
 func containerdIdle(cfg Config) (bool, error) {
 	if cfg.RuntimeBin == "" {
 		return false, nil
@@ -69,8 +68,16 @@ func containerdIdle(cfg Config) (bool, error) {
 	if conn, err := net.Dial("unix", s.Socket()); err == nil {
 		return false, conn.Close()
 	}
-	_, err = os.Stat(filepath.Join(cfg.StateDir, "containerd"))
-	return errors.Is(err, fs.ErrNotExist), nil
+	for _, dir := range []string{filepath.Join(cfg.StateDir, "runtime", "pods"), filepath.Join(cfg.RunDir, "pods")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		if len(entries) > 0 {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // closeContainerd removes the pods' network and stops the agent's own containerd.
@@ -82,6 +89,7 @@ func closeContainerd(ctx context.Context, cfg Config, logger *slog.Logger) error
 	if err := bridge.Teardown(ctx); err != nil {
 		return err
 	}
+	logger.Info("pod network removed")
 	if cfg.RuntimeBin == "" {
 		return nil
 	}
@@ -89,5 +97,9 @@ func closeContainerd(ctx context.Context, cfg Config, logger *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	return s.Stop(ctx)
+	if err := s.Stop(ctx); err != nil {
+		return err
+	}
+	logger.Info("containerd stopped")
+	return nil
 }

@@ -241,18 +241,22 @@ func Cleanup(ctx context.Context, cfg Config, logger *slog.Logger) error {
 
 func (a *Agent) cleanup(ctx context.Context, name string) error {
 	dir := a.cfg.nodeDir(name)
+	idle := false
 	if a.cfg.Simulate == 0 {
-		if idle, err := containerdIdle(a.cfg); idle || err != nil {
+		var err error
+		if idle, err = containerdIdle(a.cfg); err != nil {
 			return err
 		}
 	}
-	engine, tasks, err := a.runtime(ctx, dir, a.logger)
-	if err != nil {
-		return err
-	}
-	err = withTasks(ctx, tasks, func(ctx context.Context) error { return removePods(ctx, engine) })
-	if err != nil {
-		return err
+	if !idle {
+		engine, tasks, err := a.runtime(ctx, dir, a.logger)
+		if err != nil {
+			return err
+		}
+		if err := withTasks(ctx, tasks, func(ctx context.Context) error { return removePods(ctx, engine) }); err != nil {
+			return err
+		}
+		a.logger.LogAttrs(ctx, slog.LevelInfo, "pods removed from the machine", slog.String(telemetry.KeyNode, name))
 	}
 	volumes := volume.New(volume.Config{Dir: filepath.Join(dir, "pods"), Simulated: a.cfg.Simulate > 0})
 	uids, err := volumes.UIDs()
