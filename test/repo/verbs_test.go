@@ -15,6 +15,8 @@ import (
 
 	"trireme.dev/client/kind"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	_ "trireme.dev/proto/gen/trireme/device/v1" // services of no kind
+	_ "trireme.dev/proto/gen/trireme/node/v1"
 )
 
 // ownMethods are the methods beyond the common ones.
