@@ -91,7 +91,7 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", d.Source, c.readable(err)))
 			if apierr.IsUnavailable(err) {
-				break
+				break // the others would fail alike
 			}
 			continue
 		}
@@ -115,7 +115,7 @@ func (c *cli) checkAll(ctx context.Context, docs []manifest.Document) []error {
 		switch {
 		case apierr.IsUnavailable(err):
 			return []error{err}
-		case isRefused(err):
+		case isRefused(err), lacksNamespace(err, docs):
 			errs = append(errs, fmt.Errorf("%s: %w", d.Source, c.readable(err)))
 		}
 	}
@@ -129,6 +129,15 @@ func isRefused(err error) bool {
 		return true
 	}
 	return false
+}
+
+// lacksNamespace reports whether a write failed for want of a namespace that none of the documents brings.
+func lacksNamespace(err error, docs []manifest.Document) bool {
+	var api *apierr.Error
+	return errors.As(err, &api) && api.Reason == apierr.ReasonNotFound && api.Kind == "Namespace" &&
+		!slices.ContainsFunc(docs, func(d manifest.Document) bool {
+			return d.Kind.Name == "Namespace" && d.Object.GetMetadata().GetName() == api.Key
+		})
 }
 
 // applyOne creates or changes one object and says which.

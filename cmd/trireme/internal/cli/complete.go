@@ -42,11 +42,10 @@ func (c *cli) namesOf(ctx context.Context, word string) []string {
 	if err != nil {
 		return nil
 	}
-	if c.conn == nil {
-		if err := c.connect(); err != nil {
-			return nil
-		}
+	if err := c.connect(); err != nil {
+		return nil
 	}
+	defer func() { _ = c.conn.Close() }()
 	var names []string
 	for _, k := range kinds {
 		list, err := c.resource(k).List(ctx, client.ListOptions{Namespace: c.nsFor(k), Limit: 500})
@@ -86,7 +85,9 @@ func (c *cli) kindWords(typed string) []string {
 	before := typed[:strings.LastIndex(typed, ",")+1]
 	var words []string
 	for _, k := range c.registry.All() {
-		words = append(words, before+k.Plural)
+		if word := before + k.Plural; strings.HasPrefix(word, typed) {
+			words = append(words, word)
+		}
 	}
 	return words
 }

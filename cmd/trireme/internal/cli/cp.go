@@ -47,7 +47,7 @@ func (c *cli) copyCommand() *cobra.Command {
 // remotePath is a path in a pod.
 type remotePath struct{ namespace, pod, path string }
 
-// podPath reads [NAMESPACE/]POD:PATH. What has a slash before the pod's namespace, or no colon, is a local path.
+// podPath reads [NAMESPACE/]POD:PATH or pod/POD:PATH. What has a slash before the pod's namespace, or no colon, is a local path.
 func podPath(arg string) (remotePath, bool) {
 	pod, p, is := strings.Cut(arg, ":")
 	if !is || pod == "" || strings.HasPrefix(pod, ".") || strings.HasPrefix(pod, "/") || strings.Count(pod, "/") > 1 {
@@ -55,7 +55,10 @@ func podPath(arg string) (remotePath, bool) {
 	}
 	namespace := ""
 	if before, after, has := strings.Cut(pod, "/"); has {
-		namespace, pod = before, after
+		// Names as `get -o name` prints them work too; a namespace called pod must be given by -n.
+		if pod = after; before != "pod" && before != "pods" && before != "po" {
+			namespace = before
+		}
 	}
 	return remotePath{namespace, pod, p}, true
 }

@@ -69,7 +69,7 @@ func (c *cli) create(ctx context.Context, f *creation, docs ...manifest.Document
 	if dry == dryRunNone && len(docs) > 1 {
 		var errs []error
 		for _, d := range docs {
-			if _, err := c.writer(d.Kind, true).Create(ctx, d.Object); isRefused(err) {
+			if _, err := c.writer(d.Kind, true).Create(ctx, d.Object); isRefused(err) || lacksNamespace(err, docs) {
 				errs = append(errs, at(d.Source, c.readable(err)))
 			}
 		}

@@ -67,7 +67,7 @@ func (c *cli) edit(ctx context.Context, l located) error {
 			_ = os.Remove(name) // a leftover in the temporary folder harms nobody
 		}
 	}()
-	complaint := ""
+	complaint, last := "", error(nil)
 	for {
 		if err := os.WriteFile(name, []byte(editHelp+complaint+string(text)), 0o600); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (c *cli) edit(ctx context.Context, l located) error {
 		edited = withoutComments(edited)
 		if bytes.Equal(edited, withoutComments(text)) || len(bytes.TrimSpace(edited)) == 0 {
 			if keep = complaint != ""; keep {
-				return fmt.Errorf("%s was not changed: the text was left invalid", l)
+				return fmt.Errorf("%s was not changed, the text was left as it is: %w", l, last)
 			}
 			c.say("Edit cancelled, no changes made.")
 			return nil
@@ -97,7 +97,7 @@ func (c *cli) edit(ctx context.Context, l located) error {
 			keep = true
 			return err
 		}
-		text, complaint = edited, comment(err)
+		text, complaint, last = edited, comment(err), err
 	}
 }
 

@@ -26,6 +26,8 @@ func (c *cli) readable(err error) error {
 		return c.unreachable(err)
 	case api.Reason == apierr.ReasonUnauthenticated, api.Reason == apierr.ReasonForbidden:
 		return fmt.Errorf("%w (the gateway at %s does not allow it to this certificate; see `trireme config get-contexts`)", err, c.context.Server)
+	case api.Reason == apierr.ReasonNotFound && api.Kind == "Namespace":
+		return fmt.Errorf("%w; `trireme get namespaces` lists those that exist", err)
 	}
 	return err
 }

@@ -65,7 +65,7 @@ func (c *cli) explain(arg string, recursive bool) error {
 	c.print("FIELDS:")
 	lines := explainFields(nil, message, 1, recursive, map[protoreflect.FullName]bool{})
 	if field == nil {
-		lines = append([][]string{{"  apiVersion", "<string>", ""}, {"  kind", "<string>", ""}}, lines...)
+		lines = append([][]string{{"  apiVersion", "<string>"}, {"  kind", "<string>"}}, lines...)
 	}
 	return (&rows{out: c.Out}).write(lines...)
 }

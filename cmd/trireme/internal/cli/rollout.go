@@ -198,6 +198,10 @@ func (c *cli) rolloutHistory(ctx context.Context, d *appsv1.Deployment, revision
 		}
 		return fmt.Errorf("%s has no revision %d", c.locate(d), revision)
 	}
+	if len(sets) == 0 {
+		c.say("No rollout history found.")
+		return nil
+	}
 	c.print("%s", c.locate(d))
 	lines := [][]string{{"REVISION", "IMAGES", "CHANGE-CAUSE"}}
 	for _, rs := range sets {

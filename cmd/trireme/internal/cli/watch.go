@@ -5,13 +5,18 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"time"
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
 	"trireme.dev/cmd/trireme/internal/cli/table"
+	"trireme.dev/kit/rpc"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
+
+// restartTime is how long a watch waits for a gateway that has gone.
+const restartTime = 15 * time.Second
 
 // change is what a watch sees: the objects that were there at the beginning, together, and then one at a time.
 type change struct {
@@ -37,13 +42,24 @@ func (c *cli) follow(ctx context.Context, k *kind.Kind, options client.WatchOpti
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil && !errors.Is(err, io.EOF) && !apierr.IsConflict(err):
+		case begun && apierr.IsUnavailable(err):
+			if !c.returns(ctx) {
+				return err
+			}
+		case !errors.Is(err, io.EOF) && !apierr.IsConflict(err):
 			return err
 		}
 		if begun && revision > 0 {
 			options.ResourceVersion = strconv.FormatInt(revision, 10)
 		}
 	}
+}
+
+// returns waits a while for a gateway that is being restarted.
+func (c *cli) returns(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, restartTime)
+	defer cancel()
+	return rpc.WaitServing(ctx, c.conn) == nil
 }
 
 func (c *cli) followOne(watch *client.Watch[client.Object], begun *bool, see func(change) (bool, error)) (revision int64, more bool, err error) {

@@ -107,9 +107,11 @@ func Template(w io.Writer, t *corev1.PodTemplateSpec) error {
 // template writes what pods are made from.
 func (p *page) template(t *corev1.PodTemplateSpec) {
 	p.section(0, "Pod Template:")
-	p.pairs(1, "Labels", t.GetMetadata().GetLabels())
+	p.base = 1
+	defer func() { p.base = 0 }()
+	p.pairs(0, "Labels", t.GetMetadata().GetLabels())
 	if a := t.GetMetadata().GetAnnotations(); len(a) > 0 {
-		p.pairs(1, "Annotations", a)
+		p.pairs(0, "Annotations", a)
 	}
 	p.containers("Init Containers", t.GetSpec().GetInitContainers(), nil)
 	p.containers("Containers", t.GetSpec().GetContainers(), nil)

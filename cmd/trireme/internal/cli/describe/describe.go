@@ -71,13 +71,14 @@ func Write(w io.Writer, s *Subject) error {
 
 // page is the text being written. Its errors are those of Flush.
 type page struct {
-	w   *tabwriter.Writer
-	now time.Time
+	w    *tabwriter.Writer
+	now  time.Time
+	base int // added to the level of every line
 }
 
 // line writes one indented line; tabs in it align with those of the lines around.
 func (p *page) line(level int, format string, args ...any) {
-	fmt.Fprintf(p.w, strings.Repeat("  ", level)+format+"\n", args...)
+	fmt.Fprintf(p.w, strings.Repeat("  ", p.base+level)+format+"\n", args...)
 }
 
 // section begins a part of its own: its lines are not aligned with those above.

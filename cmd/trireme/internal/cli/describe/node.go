@@ -33,7 +33,9 @@ func (p *page) node(n *corev1.Node, pods []*corev1.Pod) {
 		}
 		return p.since(c.GetLastTransitionTime().AsTime())
 	})
-	p.section(0, "Addresses:")
+	if len(status.GetAddresses()) > 0 {
+		p.section(0, "Addresses:")
+	}
 	for _, a := range status.GetAddresses() {
 		p.line(1, "%s:\t%s", a.GetType(), a.GetAddress())
 	}
@@ -41,13 +43,19 @@ func (p *page) node(n *corev1.Node, pods []*corev1.Pod) {
 	p.resources("Allocatable", status.GetAllocatable())
 	info := status.GetNodeInfo()
 	p.section(0, "System Info:")
-	p.line(1, "Machine ID:\t%s", info.GetMachineId())
-	p.line(1, "Kernel Version:\t%s", info.GetKernelVersion())
-	p.line(1, "OS Image:\t%s", info.GetOsImage())
-	p.line(1, "Operating System:\t%s", info.GetOperatingSystem())
-	p.line(1, "Architecture:\t%s", info.GetArchitecture())
-	p.line(1, "Container Runtime:\t%s", info.GetContainerRuntimeVersion())
-	p.line(1, "Node Agent:\t%s", info.GetKubeletVersion())
+	for _, entry := range [][2]string{
+		{"Machine ID", info.GetMachineId()},
+		{"Kernel Version", info.GetKernelVersion()},
+		{"OS Image", info.GetOsImage()},
+		{"Operating System", info.GetOperatingSystem()},
+		{"Architecture", info.GetArchitecture()},
+		{"Container Runtime", info.GetContainerRuntimeVersion()},
+		{"Node Agent", info.GetKubeletVersion()},
+	} {
+		if entry[1] != "" {
+			p.line(1, "%s:\t%s", entry[0], entry[1])
+		}
+	}
 	if spec.GetPodCidr() != "" {
 		p.line(0, "PodCIDR:\t%s", spec.GetPodCidr())
 	}
