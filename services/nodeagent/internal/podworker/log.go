@@ -1,6 +1,8 @@
 package podworker
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +13,8 @@ import (
 	"strings"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/nodeagent/internal/logs"
+	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
 // podLogDir is where the output of a pod's containers goes, laid out as under /var/log/pods.
@@ -43,6 +47,48 @@ func Attempts(dir string, pod *corev1.Pod, container string) ([]int, error) {
 	}
 	sort.Ints(attempts)
 	return attempts, nil
+}
+
+// The most that a log gives to a termination message, as in Kubernetes.
+const (
+	messageLines = 80
+	messageBytes = 2048
+)
+
+// addLogMessages gives failed containers that left no message the end of their log, where their policy says so.
+func (w *worker) addLogMessages(ctx context.Context) {
+	if w.seen == nil {
+		return
+	}
+	pod, _ := w.wanted()
+	for _, c := range w.seen.Containers {
+		if c.State != runtime.StateExited || c.ExitCode == 0 || c.TerminationMessage != "" || !fallsBack(pod, c.Name) {
+			continue
+		}
+		message, known := w.messages[c.ID]
+		if !known {
+			lines := int64(messageLines)
+			var out bytes.Buffer
+			if err := logs.Read(ctx, c.LogPath, logs.Options{TailLines: &lines}, &out); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				w.m.logIfFailed(ctx, "read the log's end for a termination message", err)
+			}
+			data := out.Bytes()
+			message = string(data[max(len(data)-messageBytes, 0):])
+			w.messages[c.ID] = message
+		}
+		c.TerminationMessage = message
+	}
+}
+
+func fallsBack(pod *corev1.Pod, container string) bool {
+	for _, list := range [][]*corev1.Container{pod.GetSpec().GetContainers(), pod.GetSpec().GetInitContainers()} {
+		for _, c := range list {
+			if c.GetName() == container {
+				return c.GetTerminationMessagePolicy() == "FallbackToLogsOnError"
+			}
+		}
+	}
+	return false
 }
 
 // removeLog removes a run's log with what rotation set aside.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -397,6 +398,25 @@ func TestChangedImageReplacesTheContainer(t *testing.T) {
 		s := mainOf(a.get("web"))
 		if s.GetImage() != "busybox:2" || s.GetRestartCount() != 1 || s.GetState().GetRunning() == nil {
 			t.Errorf("container: %v", s)
+		}
+	})
+}
+
+func TestEndOfTheLogBecomesTheMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent(t)
+		for name, policy := range map[string]string{"log": "FallbackToLogsOnError", "file": "File"} {
+			p := newPod(name, "sh", "-c", "echo boom; exit 1")
+			p.Spec.RestartPolicy = proto.String("Never")
+			p.Spec.Containers[0].TerminationMessagePolicy = proto.String(policy)
+			a.create(p)
+		}
+		after(time.Second)
+		if m := mainOf(a.get("log")).GetState().GetTerminated().GetMessage(); !strings.HasSuffix(m, "boom\n") {
+			t.Errorf("message %q", m)
+		}
+		if m := mainOf(a.get("file")).GetState().GetTerminated().GetMessage(); m != "" {
+			t.Errorf("message %q", m)
 		}
 	})
 }

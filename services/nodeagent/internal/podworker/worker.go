@@ -76,10 +76,12 @@ type worker struct {
 	reason, message string
 
 	// prepared says that paths and objects are fresh enough to start containers with.
-	prepared    bool
-	paths       map[string]string
-	objects     *podconfig.Objects
-	refreshed   time.Time
+	prepared  bool
+	paths     map[string]string
+	objects   *podconfig.Objects
+	refreshed time.Time
+	// messages are ends of logs that stand in for termination messages, by container ID.
+	messages    map[string]string
 	waiting     map[string]plan.Waiting
 	restart     map[string]bool
 	holds       map[string]hold
@@ -114,7 +116,7 @@ func newWorker(m *Manager, pod *corev1.Pod) *worker {
 		log: m.deps.Logger.With(slog.String(telemetry.KeyPod, pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName()),
 			slog.String(telemetry.KeyPodUID, uid)),
 		past: pod.GetStatus(), busy: map[string]bool{},
-		waiting: map[string]plan.Waiting{}, restart: map[string]bool{}, holds: map[string]hold{},
+		waiting: map[string]plan.Waiting{}, messages: map[string]string{}, restart: map[string]bool{}, holds: map[string]hold{},
 		imageErrors: map[string]imageError{}, announced: map[string]time.Time{}, killing: map[string]bool{},
 	}
 }
@@ -351,6 +353,7 @@ func (w *worker) observe(ctx context.Context) bool {
 	}
 	w.seen = seen
 	w.setPrint(seen)
+	w.addLogMessages(ctx)
 	return true
 }
 
