@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 type cluster struct {
 	root   string // of the repository
 	state  string
+	run    string // where its node agent keeps sockets and namespaces
 	config string
 	killed map[string]int
 }
@@ -51,6 +53,15 @@ func start(t *testing.T, args ...string) *cluster {
 		t.Fatalf("trireme up: %v\n%s\n%s", err, out, c.tails())
 	}
 	t.Logf("%s", out)
+	text, err := os.ReadFile(filepath.Join(c.state, "nodeagent.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var agent struct{ RunDir string }
+	if err := json.Unmarshal(text, &agent); err != nil || agent.RunDir == "" {
+		t.Fatalf("nodeagent.json has no RunDir (%v)", err)
+	}
+	c.run = agent.RunDir
 	return c
 }
 

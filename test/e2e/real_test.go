@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -24,11 +23,17 @@ func TestReal(t *testing.T) {
 	}
 	for _, image := range []string{"gpu-worker.tar", "busybox.tar"} {
 		if _, err := os.Stat(filepath.Join("..", "..", "build", "images", image)); err != nil {
-			t.Fatalf("image is missing: run `make image` first (%v)", err)
+			t.Fatalf("image is missing: run `make images` first (%v)", err)
 		}
 	}
 	before := bridges(t)
+	var c *cluster
 	t.Cleanup(func() { // after down --purge: nothing at all is left
+		if c != nil {
+			if left, err := c.traces(); err != nil || len(left) > 0 {
+				t.Errorf("left after down --purge: %v\n%s", err, strings.Join(left, "\n"))
+			}
+		}
 		if left := bridges(t); len(left) > len(before) {
 			t.Errorf("bridges left on the machine: %v", left)
 		}
@@ -36,7 +41,8 @@ func TestReal(t *testing.T) {
 			t.Errorf("nft tables left on the machine: %v", tables)
 		}
 	})
-	runScenario(t, "real", start(t, "--gpus", "8"))
+	c = start(t, "--gpus", "8")
+	runScenario(t, "real", c)
 }
 
 // leftNothing waits until no trace of any pod of the cluster is left on the machine.
@@ -58,15 +64,6 @@ func (c *cluster) leftNothing(ts *testscript.TestScript, neg bool, args []string
 
 // traces lists what pods of the cluster have left: shims, mounts, folders, cgroups, network interfaces.
 func (c *cluster) traces() ([]string, error) {
-	// Where the cluster keeps sockets and namespaces; another cluster's are not ours to judge.
-	text, err := os.ReadFile(filepath.Join(c.state, "nodeagent.json"))
-	if err != nil {
-		return nil, err
-	}
-	var agent struct{ RunDir string }
-	if err := json.Unmarshal(text, &agent); err != nil || agent.RunDir == "" {
-		return nil, fmt.Errorf("nodeagent.json has no RunDir (%v)", err)
-	}
 	var left []string
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -77,7 +74,7 @@ func (c *cluster) traces() ([]string, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		if line := strings.ReplaceAll(string(text), "\x00", " "); strings.Contains(line, "containerd-shim") && strings.Contains(line, agent.RunDir) {
+		if line := strings.ReplaceAll(string(text), "\x00", " "); strings.Contains(line, "containerd-shim") && strings.Contains(line, c.run) {
 			left = append(left, "process: "+line)
 		}
 	}
@@ -87,13 +84,13 @@ func (c *cluster) traces() ([]string, error) {
 	}
 	for _, line := range strings.Split(string(mounts), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 &&
-			(strings.HasPrefix(fields[1], c.state) || strings.HasPrefix(fields[1], agent.RunDir)) {
+			(strings.HasPrefix(fields[1], c.state) || strings.HasPrefix(fields[1], c.run)) {
 			left = append(left, "mount: "+line)
 		}
 	}
 	for _, pattern := range []string{
 		filepath.Join(c.state, "nodes", "*", "pods", "*"),
-		filepath.Join(agent.RunDir, "pods", "*"),
+		filepath.Join(c.run, "pods", "*"),
 		"/sys/fs/cgroup/kubepods/*/pod*", "/sys/fs/cgroup/kubepods/pod*",
 		"/sys/fs/cgroup/*/kubepods/*/pod*", "/sys/fs/cgroup/*/kubepods/pod*",
 	} {
