@@ -20,12 +20,15 @@ import (
 // watchEvents follows containerd's events until ctx ends. Whatever was missed while there was no stream is found by
 // comparing lists, after the new stream has begun.
 func (r *Runtime) watchEvents(ctx context.Context) {
-	away := false
+	away, stopListening := false, func() {}
+	defer func() { stopListening() }()
 	for ctx.Err() == nil {
 		err := r.followEvents(ctx, func() {
 			if away {
 				r.logger.Info("containerd's events are followed again")
+				r.hintAll()
 			}
+			stopListening()
 			away = false
 		})
 		if ctx.Err() != nil {
@@ -33,6 +36,7 @@ func (r *Runtime) watchEvents(ctx context.Context) {
 		}
 		if !away {
 			r.logger.Warn("containerd's events ended", "error", err)
+			stopListening = r.listenAtShims(ctx)
 		}
 		away = true
 		timer := time.NewTimer(eagerness)
@@ -41,6 +45,15 @@ func (r *Runtime) watchEvents(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 		}
+	}
+}
+
+// hintAll has all pods looked at again: a look at one while containerd was away has failed.
+func (r *Runtime) hintAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid := range r.pods {
+		r.hints.Notify(uid)
 	}
 }
 

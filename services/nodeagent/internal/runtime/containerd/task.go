@@ -4,13 +4,10 @@ package containerd
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -224,18 +221,6 @@ func (r *Runtime) deleteTaskLocked(ctx context.Context, p *pod, c *container) er
 		if _, err := r.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: c.id}); err != nil && !isNotFound(errgrpc.ToNative(err)) {
 			return fmt.Errorf("wait for task: %w", errgrpc.ToNative(err))
 		}
-	}
-}
-
-// leaveShim removes the socket of a pod's shim, which ends with the pod's last task. The shim itself may not: it looks
-// for the socket's name in the folder of its first task, which is gone. And a task that comes next finds no socket of
-// a shim that is on its way out.
-func (r *Runtime) leaveShim(uid string) {
-	// containerd's own rule for the name.
-	name := sha256.Sum256([]byte(filepath.Join(r.cfg.Address, r.cfg.Namespace, uid)))
-	socket := filepath.Join(r.cfg.ShimSocketDir, hex.EncodeToString(name[:]))
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.logger.Warn("socket of a pod's last shim stays", "pod_uid", uid, "error", err)
 	}
 }
 
