@@ -228,7 +228,9 @@ func (c *cli) createConfigMapCommand() *cobra.Command {
 func (c *cli) createSecretCommand() *cobra.Command {
 	parent := &cobra.Command{
 		Use: "secret", Short: "Create a Secret", Args: exactly(0, "the kind of secret: generic"),
-		RunE: func(*cobra.Command, []string) error { return usage("say which kind: `trireme create secret generic NAME`") },
+		RunE: func(*cobra.Command, []string) error {
+			return usage("say which kind: `trireme create secret generic NAME`")
+		},
 	}
 	f, d := &creation{}, &dataFlags{}
 	var secretType string

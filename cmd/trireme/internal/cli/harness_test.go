@@ -116,7 +116,7 @@ func TestCommands(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(passed) // the bubble's clock
+					<-time.After(passed) // by the bubble's clock
 				case "status":
 					setStatus(t, s.Conn(), d.Input)
 				case "trireme":

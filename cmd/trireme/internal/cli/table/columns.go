@@ -27,7 +27,9 @@ func computed(message protoreflect.FullName, name string) func(*Facts, client.Ob
 	case "trireme.core.v1.Event":
 		return of(eventColumn(name))
 	case "trireme.core.v1.ConfigMap":
-		return of(func(_ *Facts, c *corev1.ConfigMap) string { return strconv.Itoa(len(c.GetData()) + len(c.GetBinaryData())) })
+		return of(func(_ *Facts, c *corev1.ConfigMap) string {
+			return strconv.Itoa(len(c.GetData()) + len(c.GetBinaryData()))
+		})
 	case "trireme.core.v1.Secret":
 		return of(func(_ *Facts, s *corev1.Secret) string { return strconv.Itoa(len(s.GetData())) })
 	case "trireme.core.v1.ServiceAccount":
