@@ -183,3 +183,21 @@ func TestReadmeKinds(t *testing.T) {
 		}
 	}
 }
+
+var metricRow = regexp.MustCompile("(?m)^\\| `([a-z]+\\.[a-z0-9_]+)` \\|")
+
+// TestReadmeMetrics wants every number of the README to have a name that make bench prints.
+func TestReadmeMetrics(t *testing.T) {
+	tr := realTree(t)
+	rows := metricRow.FindAllStringSubmatch(tr.text["README.md"], -1)
+	if len(rows) == 0 {
+		t.Fatal("README.md has no table of metrics")
+	}
+	for _, m := range rows {
+		if !slices.ContainsFunc(tr.files, func(f *goFile) bool {
+			return under(f.path, "test/bench") && strings.Contains(tr.text[f.path], `"`+m[1]+`"`)
+		}) {
+			t.Errorf("README.md: make bench does not print %s", m[1])
+		}
+	}
+}
