@@ -445,7 +445,7 @@ func TestSidecarStopsLast(t *testing.T) {
 // TestRandomLives creates, deletes and restarts at random. Once a pod's deletion has been seen, none of its containers
 // starts; in the end nothing is left.
 func TestRandomLives(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { randomLives(t, rand.New(rand.NewPCG(seed, 1))) })
 		})
@@ -471,7 +471,7 @@ func randomLives(t *testing.T, r *rand.Rand) {
 		{"sh", "-c", `trap "" TERM; sleep infinity`}, {"sh", "-c", "sleep 7; exit 2"},
 	}
 	live := map[string]string{}
-	for i := range 60 {
+	for i := range 45 {
 		switch r.IntN(5) {
 		case 0, 1:
 			p := newPod(fmt.Sprintf("p%d", i), commands[r.IntN(len(commands))]...)
