@@ -66,14 +66,46 @@ func (s *Supervisor) ShimSocketDir() string { return filepath.Join(s.cfg.StateDi
 // Start adopts the containerd that serves the socket, or starts one, and returns once it serves.
 func (s *Supervisor) Start(ctx context.Context) error {
 	if pid, err := s.pid(); err == nil {
-		s.logger.Info("containerd adopted", "pid", pid, "socket", s.cfg.Socket)
-		return s.await(ctx, nil)
+		if err := s.adopt(ctx, pid); !errors.Is(err, errExited) {
+			return err
+		}
 	}
 	exited, err := s.launch()
 	if err != nil {
 		return err
 	}
 	return s.await(ctx, exited)
+}
+
+// errExited says that a containerd ended before it answered.
+var errExited = errors.New("it exited")
+
+// adopt waits for the answer of a containerd that serves the socket. One that was just killed seems to serve a moment
+// longer; its end is seen here.
+func (s *Supervisor) adopt(ctx context.Context, pid int) error {
+	process, err := openProcess(pid)
+	if err != nil {
+		return fmt.Errorf("adopt containerd: %w: %w", errExited, err)
+	}
+	defer process.close()
+	ctx, cancel := context.WithCancel(ctx)
+	exited := make(chan error, 1)
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		if process.wait(ctx) == nil {
+			exited <- errExited
+		}
+	}()
+	defer func() {
+		cancel()
+		<-waited
+	}()
+	if err := s.await(ctx, exited); err != nil {
+		return err
+	}
+	s.logger.Info("containerd adopted", "pid", pid, "socket", s.cfg.Socket)
+	return nil
 }
 
 // Run keeps a containerd serving until ctx ends, and leaves it running then.
@@ -193,7 +225,7 @@ func (s *Supervisor) launch() (<-chan error, error) {
 	go func() {
 		err := cmd.Wait()
 		if err == nil {
-			err = errors.New("it exited")
+			err = errExited
 		}
 		exited <- err
 	}()
