@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 const childEnv = "TRIREME_UP_TEST_CHILD"
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) {
 		child(mode)
 		return
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func child(mode string) {
@@ -93,6 +95,7 @@ func pidOf(t *testing.T, l layout, service, log string, starts int) int {
 func supervised1(t *testing.T, l layout, said *lines, sp spec) (stop func()) {
 	t.Helper()
 	s := &supervisor{exe: os.Args[0], layout: l, starter: newStarter(), say: said.say}
+	t.Cleanup(func() { close(s.starter) })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.supervise(ctx, sp) }()

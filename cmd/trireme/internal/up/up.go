@@ -50,7 +50,6 @@ type cluster struct {
 	exe      string
 	docs     []manifest.Document
 	progress *progress
-	stdout   io.Writer
 
 	specs []spec
 	agent nodeagent.Config
@@ -58,6 +57,7 @@ type cluster struct {
 	gpus  string // what the nodes have, in words
 	// podsSince is when the earliest container that can run now was started; zero where some may have been running before.
 	podsSince time.Time
+	starter   starter
 	running   map[string]*supervised
 }
 
@@ -68,7 +68,7 @@ type supervised struct {
 
 // run starts the cluster, calls ready once it is up as far as it will be, and stops it when ctx is done.
 func run(ctx context.Context, cfg Config, stdout io.Writer, ready func()) error {
-	c := &cluster{cfg: cfg, stdout: stdout, progress: &progress{w: stdout, start: time.Now()}, running: map[string]*supervised{}}
+	c := &cluster{cfg: cfg, progress: &progress{w: stdout, start: time.Now()}, running: map[string]*supervised{}}
 	// A terminal that is closed ends the cluster in good order.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
@@ -146,7 +146,8 @@ func (c *cluster) occupy(ctx context.Context) error {
 }
 
 func (c *cluster) start(ctx context.Context) {
-	s := &supervisor{exe: c.exe, layout: c.layout, starter: newStarter(), say: c.progress.step}
+	c.starter = newStarter()
+	s := &supervisor{exe: c.exe, layout: c.layout, starter: c.starter, say: c.progress.step}
 	for _, sp := range c.specs {
 		// Not cancelled by ctx: services stop in order.
 		sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -171,6 +172,7 @@ func (c *cluster) stop(ctx context.Context) error {
 	c.stopServices("nodeagent", "deviced")
 	err := cleanNode(ctx, c.layout)
 	c.stopServices("apiserver")
+	close(c.starter)
 	if err != nil {
 		return err
 	}
