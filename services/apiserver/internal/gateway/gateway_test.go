@@ -120,7 +120,7 @@ func TestWarningsTravelInTheTrailer(t *testing.T) {
 	created, err := pods.Create(t.Context(), &corev1.CreatePodRequest{Object: &corev1.Pod{
 		Metadata: &metav1.ObjectMeta{Namespace: "default", Name: "a"},
 		Spec: &corev1.PodSpec{
-			HostPid:    proto.Bool(true),
+			HostUsers:  proto.Bool(false),
 			DnsPolicy:  proto.String("ClusterFirst"), // the default: not worth a warning
 			Containers: []*corev1.Container{{Name: "c", Image: "i", LivenessProbe: &corev1.Probe{}}},
 		},
@@ -128,7 +128,7 @@ func TestWarningsTravelInTheTrailer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"spec.containers[0].livenessProbe: accepted, but not enforced yet", "spec.hostPID: accepted, but not enforced yet"}
+	want := []string{"spec.containers[0].livenessProbe: accepted, but not enforced yet", "spec.hostUsers: accepted, but not enforced yet"}
 	if got := trailer.Get("trireme-warning-bin"); !slices.Equal(got, want) {
 		t.Fatalf("warnings %q", got)
 	}

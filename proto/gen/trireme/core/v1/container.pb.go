@@ -50,7 +50,8 @@ type Container struct {
 	ResizePolicy []*ContainerResizePolicy `protobuf:"bytes,10,rep,name=resize_policy,json=resizePolicy,proto3" json:"resize_policy,omitempty"`
 	// restart_policy of this container alone. Always on an init container makes it a sidecar.
 	RestartPolicy *string `protobuf:"bytes,11,opt,name=restart_policy,json=restartPolicy,proto3,oneof" json:"restart_policy,omitempty"`
-	// restart_policy_rules decide by exit code before restart_policy does; the first that matches wins.
+	// restart_policy_rules decide by exit code before restart_policy does; the first that matches wins. Rules with
+	// RestartAllContainers are passed over as yet.
 	RestartPolicyRules []*ContainerRestartRule `protobuf:"bytes,12,rep,name=restart_policy_rules,json=restartPolicyRules,proto3" json:"restart_policy_rules,omitempty"`
 	// volume_mounts put volumes into the container's file system.
 	VolumeMounts []*VolumeMount `protobuf:"bytes,13,rep,name=volume_mounts,json=volumeMounts,proto3" json:"volume_mounts,omitempty"`
@@ -646,7 +647,7 @@ var File_trireme_core_v1_container_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_container_proto_rawDesc = "" +
 	"\n" +
-	"\x1ftrireme/core/v1/container.proto\x12\x0ftrireme.core.v1\x1a&trireme/core/v1/container_config.proto\x1a\x1btrireme/core/v1/probe.proto\x1a\x1etrireme/core/v1/security.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xd2\r\n" +
+	"\x1ftrireme/core/v1/container.proto\x12\x0ftrireme.core.v1\x1a&trireme/core/v1/container_config.proto\x1a\x1btrireme/core/v1/probe.proto\x1a\x1etrireme/core/v1/security.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xd6\r\n" +
 	"\tContainer\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x04name\x12\x1c\n" +
 	"\x05image\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x05image\x12\x18\n" +
@@ -660,9 +661,9 @@ const file_trireme_core_v1_container_proto_rawDesc = "" +
 	"\xaa\xbb\x18\x06b\x04nameR\x03env\x12K\n" +
 	"\tresources\x18\t \x01(\v2%.trireme.core.v1.ResourceRequirementsB\x06\xaa\xbb\x18\x02p\x01R\tresources\x12S\n" +
 	"\rresize_policy\x18\n" +
-	" \x03(\v2&.trireme.core.v1.ContainerResizePolicyB\x06\xaa\xbb\x18\x02 \x01R\fresizePolicy\x12L\n" +
-	"\x0erestart_policy\x18\v \x01(\tB \xaa\xbb\x18\x1c \x01Z\x06AlwaysZ\x05NeverZ\tOnFailureH\x01R\rrestartPolicy\x88\x01\x01\x12a\n" +
-	"\x14restart_policy_rules\x18\f \x03(\v2%.trireme.core.v1.ContainerRestartRuleB\b\xaa\xbb\x18\x04 \x01H\x14R\x12restartPolicyRules\x12R\n" +
+	" \x03(\v2&.trireme.core.v1.ContainerResizePolicyB\x06\xaa\xbb\x18\x02 \x01R\fresizePolicy\x12J\n" +
+	"\x0erestart_policy\x18\v \x01(\tB\x1e\xaa\xbb\x18\x1aZ\x06AlwaysZ\x05NeverZ\tOnFailureH\x01R\rrestartPolicy\x88\x01\x01\x12_\n" +
+	"\x14restart_policy_rules\x18\f \x03(\v2%.trireme.core.v1.ContainerRestartRuleB\x06\xaa\xbb\x18\x02H\x14R\x12restartPolicyRules\x12R\n" +
 	"\rvolume_mounts\x18\r \x03(\v2\x1c.trireme.core.v1.VolumeMountB\x0f\xaa\xbb\x18\vb\tmountPathR\fvolumeMounts\x12X\n" +
 	"\x0evolume_devices\x18\x0e \x03(\v2\x1d.trireme.core.v1.VolumeDeviceB\x12\xaa\xbb\x18\x0e \x01b\n" +
 	"devicePathR\rvolumeDevices\x12E\n" +
@@ -674,9 +675,9 @@ const file_trireme_core_v1_container_proto_rawDesc = "" +
 	"\x1atermination_message_policy\x18\x14 \x01(\tB)\xaa\xbb\x18%\x12\x06\"File\"Z\x04FileZ\x15FallbackToLogsOnErrorH\x03R\x18terminationMessagePolicy\x88\x01\x01\x12R\n" +
 	"\x11image_pull_policy\x18\x15 \x01(\tB!\xaa\xbb\x18\x1dZ\x06AlwaysZ\x05NeverZ\fIfNotPresentH\x04R\x0fimagePullPolicy\x88\x01\x01\x12K\n" +
 	"\x10security_context\x18\x16 \x01(\v2 .trireme.core.v1.SecurityContextR\x0fsecurityContext\x12\x19\n" +
-	"\x05stdin\x18\x17 \x01(\bH\x05R\x05stdin\x88\x01\x01\x12\"\n" +
+	"\x05stdin\x18\x17 \x01(\bH\x05R\x05stdin\x88\x01\x01\x12*\n" +
 	"\n" +
-	"stdin_once\x18\x18 \x01(\bH\x06R\tstdinOnce\x88\x01\x01\x12\x15\n" +
+	"stdin_once\x18\x18 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x06R\tstdinOnce\x88\x01\x01\x12\x15\n" +
 	"\x03tty\x18\x19 \x01(\bH\aR\x03tty\x88\x01\x01B\x0e\n" +
 	"\f_working_dirB\x11\n" +
 	"\x0f_restart_policyB\x1b\n" +
@@ -726,14 +727,14 @@ const file_trireme_core_v1_container_proto_rawDesc = "" +
 	"\x06_stdinB\r\n" +
 	"\v_stdin_onceB\x06\n" +
 	"\x04_ttyB\x18\n" +
-	"\x16_target_container_name\"\xa9\x02\n" +
+	"\x16_target_container_name\"\xa7\x02\n" +
 	"\rContainerPort\x12\x1f\n" +
 	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02(\tH\x00R\x04name\x88\x01\x01\x12,\n" +
 	"\thost_port\x18\x02 \x01(\x05B\n" +
 	"\xaa\xbb\x18\x060\x008\xff\xff\x03H\x01R\bhostPort\x88\x01\x01\x123\n" +
 	"\x0econtainer_port\x18\x03 \x01(\x05B\f\xaa\xbb\x18\b\b\x010\x018\xff\xff\x03R\rcontainerPort\x12<\n" +
-	"\bprotocol\x18\x04 \x01(\tB\x1b\xaa\xbb\x18\x17\x12\x05\"TCP\"Z\x03TCPZ\x03UDPZ\x04SCTPH\x02R\bprotocol\x88\x01\x01\x12&\n" +
-	"\ahost_ip\x18\x05 \x01(\tB\b\xaa\xbb\x18\x04 \x01(\fH\x03R\x06hostIP\x88\x01\x01B\a\n" +
+	"\bprotocol\x18\x04 \x01(\tB\x1b\xaa\xbb\x18\x17\x12\x05\"TCP\"Z\x03TCPZ\x03UDPZ\x04SCTPH\x02R\bprotocol\x88\x01\x01\x12$\n" +
+	"\ahost_ip\x18\x05 \x01(\tB\x06\xaa\xbb\x18\x02(\fH\x03R\x06hostIP\x88\x01\x01B\a\n" +
 	"\x05_nameB\f\n" +
 	"\n" +
 	"_host_portB\v\n" +

@@ -1137,10 +1137,10 @@ const file_trireme_core_v1_container_config_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12<\n" +
 	"\n" +
 	"value_from\x18\x03 \x01(\v2\x1d.trireme.core.v1.EnvVarSourceR\tvalueFromB\b\n" +
-	"\x06_value\"\x99\x03\n" +
+	"\x06_value\"\x91\x03\n" +
 	"\fEnvVarSource\x12A\n" +
-	"\tfield_ref\x18\x01 \x01(\v2$.trireme.core.v1.ObjectFieldSelectorR\bfieldRef\x12\\\n" +
-	"\x12resource_field_ref\x18\x02 \x01(\v2&.trireme.core.v1.ResourceFieldSelectorB\x06\xaa\xbb\x18\x02 \x01R\x10resourceFieldRef\x12R\n" +
+	"\tfield_ref\x18\x01 \x01(\v2$.trireme.core.v1.ObjectFieldSelectorR\bfieldRef\x12T\n" +
+	"\x12resource_field_ref\x18\x02 \x01(\v2&.trireme.core.v1.ResourceFieldSelectorR\x10resourceFieldRef\x12R\n" +
 	"\x12config_map_key_ref\x18\x03 \x01(\v2%.trireme.core.v1.ConfigMapKeySelectorR\x0fconfigMapKeyRef\x12H\n" +
 	"\x0esecret_key_ref\x18\x04 \x01(\v2\".trireme.core.v1.SecretKeySelectorR\fsecretKeyRef\x12J\n" +
 	"\ffile_key_ref\x18\x05 \x01(\v2 .trireme.core.v1.FileKeySelectorB\x06\xaa\xbb\x18\x02 \x01R\n" +
@@ -1201,7 +1201,7 @@ const file_trireme_core_v1_container_config_proto_rawDesc = "" +
 	"exit_codes\x18\x02 \x01(\v20.trireme.core.v1.ContainerRestartRuleOnExitCodesR\texitCodes\"v\n" +
 	"\x1fContainerRestartRuleOnExitCodes\x12-\n" +
 	"\boperator\x18\x01 \x01(\tB\x11\xaa\xbb\x18\r\b\x01Z\x02InZ\x05NotInR\boperator\x12$\n" +
-	"\x06values\x18\x02 \x03(\x05B\f\xaa\xbb\x18\b0\x008\xff\x01H\xff\x01R\x06values\"\x90\x04\n" +
+	"\x06values\x18\x02 \x03(\x05B\f\xaa\xbb\x18\b0\x008\xff\x01H\xff\x01R\x06values\"\x88\x04\n" +
 	"\vVolumeMount\x12\x1a\n" +
 	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12 \n" +
 	"\tread_only\x18\x02 \x01(\bH\x00R\breadOnly\x88\x01\x01\x12Z\n" +
@@ -1210,8 +1210,8 @@ const file_trireme_core_v1_container_config_proto_rawDesc = "" +
 	"\n" +
 	"mount_path\x18\x04 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\tmountPath\x12\x1e\n" +
 	"\bsub_path\x18\x05 \x01(\tH\x02R\asubPath\x88\x01\x01\x12^\n" +
-	"\x11mount_propagation\x18\x06 \x01(\tB,\xaa\xbb\x18( \x01Z\x04NoneZ\x0fHostToContainerZ\rBidirectionalH\x03R\x10mountPropagation\x88\x01\x01\x12/\n" +
-	"\rsub_path_expr\x18\a \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x04R\vsubPathExpr\x88\x01\x01\x124\n" +
+	"\x11mount_propagation\x18\x06 \x01(\tB,\xaa\xbb\x18( \x01Z\x04NoneZ\x0fHostToContainerZ\rBidirectionalH\x03R\x10mountPropagation\x88\x01\x01\x12'\n" +
+	"\rsub_path_expr\x18\a \x01(\tH\x04R\vsubPathExpr\x88\x01\x01\x124\n" +
 	"\x12bind_mount_options\x18\b \x03(\tB\x06\xaa\xbb\x18\x02 \x01R\x10bindMountOptionsB\f\n" +
 	"\n" +
 	"_read_onlyB\x16\n" +

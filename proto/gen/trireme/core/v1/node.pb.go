@@ -1408,14 +1408,14 @@ const file_trireme_core_v1_node_proto_rawDesc = "" +
 	"\t_pod_cidrB\x0e\n" +
 	"\f_provider_idB\x10\n" +
 	"\x0e_unschedulableB\x0e\n" +
-	"\f_external_id\"\xcc\x01\n" +
+	"\f_external_id\"\xd4\x01\n" +
 	"\x05Taint\x12\x1a\n" +
 	"\x03key\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\aR\x03key\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12G\n" +
 	"\x06effect\x18\x03 \x01(\tB/\xaa\xbb\x18+\b\x01Z\n" +
-	"NoScheduleZ\x10PreferNoScheduleZ\tNoExecuteR\x06effect\x129\n" +
+	"NoScheduleZ\x10PreferNoScheduleZ\tNoExecuteR\x06effect\x12A\n" +
 	"\n" +
-	"time_added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\ttimeAddedB\b\n" +
+	"time_added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xaa\xbb\x18\x02 \x01R\ttimeAddedB\b\n" +
 	"\x06_value\"_\n" +
 	"\x17NodePodPreemptionPolicy\x12D\n" +
 	"\x19disable_resize_preemption\x18\x01 \x03(\tB\b\xaa\xbb\x18\x04(\aH\x14R\x17disableResizePreemption\"]\n" +

@@ -1010,7 +1010,7 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bRESTARTSB\x15\n" +
 	"\x02IP\x12\r.status.podIP\x18\x01B\x18\n" +
 	"\x04NODE\x12\x0e.spec.nodeName\x18\x01B\b\n" +
-	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03all\"\xfe\x1c\n" +
+	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03all\"\xe2\x1c\n" +
 	"\aPodSpec\x12?\n" +
 	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\f\xaa\xbb\x18\bb\x04namex\x01R\avolumes\x12O\n" +
 	"\x0finit_containers\x18\x02 \x03(\v2\x1a.trireme.core.v1.ContainerB\n" +
@@ -1033,9 +1033,9 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\x0fservice_account\x18\v \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x05R\x0eserviceAccount\x88\x01\x01\x12R\n" +
 	"\x1fautomount_service_account_token\x18\f \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x06R\x1cautomountServiceAccountToken\x88\x01\x01\x12(\n" +
 	"\tnode_name\x18\r \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\aR\bnodeName\x88\x01\x01\x12&\n" +
-	"\fhost_network\x18\x0e \x01(\bH\bR\vhostNetwork\x88\x01\x01\x12&\n" +
-	"\bhost_pid\x18\x0f \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\tR\ahostPID\x88\x01\x01\x12&\n" +
-	"\bhost_ipc\x18\x10 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\n" +
+	"\fhost_network\x18\x0e \x01(\bH\bR\vhostNetwork\x88\x01\x01\x12\x1e\n" +
+	"\bhost_pid\x18\x0f \x01(\bH\tR\ahostPID\x88\x01\x01\x12\x1e\n" +
+	"\bhost_ipc\x18\x10 \x01(\bH\n" +
 	"R\ahostIPC\x88\x01\x01\x12C\n" +
 	"\x17share_process_namespace\x18\x11 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\vR\x15shareProcessNamespace\x88\x01\x01\x12X\n" +
 	"\x10security_context\x18\x12 \x01(\v2#.trireme.core.v1.PodSecurityContextB\b\xaa\xbb\x18\x04\x12\x02{}R\x0fsecurityContext\x12a\n" +
@@ -1050,12 +1050,12 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\x13priority_class_name\x18\x1a \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x0fR\x11priorityClassName\x88\x01\x01\x12\x1f\n" +
 	"\bpriority\x18\x1b \x01(\x05H\x10R\bpriority\x88\x01\x01\x12D\n" +
 	"\n" +
-	"dns_config\x18\x1c \x01(\v2\x1d.trireme.core.v1.PodDNSConfigB\x06\xaa\xbb\x18\x02 \x01R\tdnsConfig\x12R\n" +
-	"\x0freadiness_gates\x18\x1d \x03(\v2!.trireme.core.v1.PodReadinessGateB\x06\xaa\xbb\x18\x02 \x01R\x0ereadinessGates\x12;\n" +
+	"dns_config\x18\x1c \x01(\v2\x1d.trireme.core.v1.PodDNSConfigB\x06\xaa\xbb\x18\x02 \x01R\tdnsConfig\x12J\n" +
+	"\x0freadiness_gates\x18\x1d \x03(\v2!.trireme.core.v1.PodReadinessGateR\x0ereadinessGates\x12;\n" +
 	"\x12runtime_class_name\x18\x1e \x01(\tB\b\xaa\xbb\x18\x04 \x01(\x06H\x11R\x10runtimeClassName\x88\x01\x01\x12C\n" +
 	"\x14enable_service_links\x18\x1f \x01(\bB\f\xaa\xbb\x18\b\x12\x04true \x01H\x12R\x12enableServiceLinks\x88\x01\x01\x12U\n" +
-	"\x11preemption_policy\x18  \x01(\tB#\xaa\xbb\x18\x1f \x01Z\x14PreemptLowerPriorityZ\x05NeverH\x13R\x10preemptionPolicy\x88\x01\x01\x12L\n" +
-	"\boverhead\x18! \x03(\v2&.trireme.core.v1.PodSpec.OverheadEntryB\b\xaa\xbb\x18\x04 \x01(\x01R\boverhead\x12\x91\x01\n" +
+	"\x11preemption_policy\x18  \x01(\tB#\xaa\xbb\x18\x1f \x01Z\x14PreemptLowerPriorityZ\x05NeverH\x13R\x10preemptionPolicy\x88\x01\x01\x12J\n" +
+	"\boverhead\x18! \x03(\v2&.trireme.core.v1.PodSpec.OverheadEntryB\x06\xaa\xbb\x18\x02(\x01R\boverhead\x12\x91\x01\n" +
 	"\x1btopology_spread_constraints\x18\" \x03(\v2).trireme.core.v1.TopologySpreadConstraintB&\xaa\xbb\x18\" \x01b\vtopologyKeyb\x11whenUnsatisfiableR\x19topologySpreadConstraints\x12<\n" +
 	"\x14set_hostname_as_fqdn\x18# \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x14R\x11setHostnameAsFQDN\x88\x01\x01\x12.\n" +
 	"\x02os\x18$ \x01(\v2\x16.trireme.core.v1.PodOSB\x06\xaa\xbb\x18\x02 \x01R\x02os\x12*\n" +
@@ -1064,8 +1064,8 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\x10scheduling_gates\x18& \x03(\v2\".trireme.core.v1.PodSchedulingGateB\n" +
 	"\xaa\xbb\x18\x06b\x04nameR\x0fschedulingGates\x12X\n" +
 	"\x0fresource_claims\x18' \x03(\v2!.trireme.core.v1.PodResourceClaimB\f\xaa\xbb\x18\b \x01b\x04nameR\x0eresourceClaims\x12K\n" +
-	"\tresources\x18( \x01(\v2%.trireme.core.v1.ResourceRequirementsB\x06\xaa\xbb\x18\x02 \x01R\tresources\x12:\n" +
-	"\x11hostname_override\x18) \x01(\tB\b\xaa\xbb\x18\x04 \x01(\x06H\x16R\x10hostnameOverride\x88\x01\x01\x12N\n" +
+	"\tresources\x18( \x01(\v2%.trireme.core.v1.ResourceRequirementsB\x06\xaa\xbb\x18\x02 \x01R\tresources\x128\n" +
+	"\x11hostname_override\x18) \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x16R\x10hostnameOverride\x88\x01\x01\x12N\n" +
 	"\x10scheduling_group\x18* \x01(\v2#.trireme.core.v1.PodSchedulingGroupR\x0fschedulingGroup\x12a\n" +
 	"\x13eviction_responders\x18+ \x03(\v2\".trireme.core.v1.EvictionResponderB\f\xaa\xbb\x18\b \x01b\x04nameR\x12evictionResponders\x1a?\n" +
 	"\x11NodeSelectorEntry\x12\x10\n" +

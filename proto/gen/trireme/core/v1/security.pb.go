@@ -693,18 +693,15 @@ var File_trireme_core_v1_security_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_security_proto_rawDesc = "" +
 	"\n" +
-	"\x1etrireme/core/v1/security.proto\x12\x0ftrireme.core.v1\x1a\x1dtrireme/meta/v1/options.proto\"\xe7\b\n" +
+	"\x1etrireme/core/v1/security.proto\x12\x0ftrireme.core.v1\x1a\x1dtrireme/meta/v1/options.proto\"\xe1\b\n" +
 	"\x12PodSecurityContext\x12Q\n" +
 	"\x10se_linux_options\x18\x01 \x01(\v2\x1f.trireme.core.v1.SELinuxOptionsB\x06\xaa\xbb\x18\x02 \x01R\x0eseLinuxOptions\x12_\n" +
-	"\x0fwindows_options\x18\x02 \x01(\v2..trireme.core.v1.WindowsSecurityContextOptionsB\x06\xaa\xbb\x18\x02 \x01R\x0ewindowsOptions\x123\n" +
-	"\vrun_as_user\x18\x03 \x01(\x03B\x0e\xaa\xbb\x18\n" +
-	" \x010\x008\xff\xff\xff\xff\aH\x00R\trunAsUser\x88\x01\x01\x125\n" +
-	"\frun_as_group\x18\x04 \x01(\x03B\x0e\xaa\xbb\x18\n" +
-	" \x010\x008\xff\xff\xff\xff\aH\x01R\n" +
+	"\x0fwindows_options\x18\x02 \x01(\v2..trireme.core.v1.WindowsSecurityContextOptionsB\x06\xaa\xbb\x18\x02 \x01R\x0ewindowsOptions\x121\n" +
+	"\vrun_as_user\x18\x03 \x01(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aH\x00R\trunAsUser\x88\x01\x01\x123\n" +
+	"\frun_as_group\x18\x04 \x01(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aH\x01R\n" +
 	"runAsGroup\x88\x01\x01\x122\n" +
-	"\x0frun_as_non_root\x18\x05 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x02R\frunAsNonRoot\x88\x01\x01\x12?\n" +
-	"\x13supplemental_groups\x18\x06 \x03(\x03B\x0e\xaa\xbb\x18\n" +
-	" \x010\x008\xff\xff\xff\xff\aR\x12supplementalGroups\x12X\n" +
+	"\x0frun_as_non_root\x18\x05 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x02R\frunAsNonRoot\x88\x01\x01\x12=\n" +
+	"\x13supplemental_groups\x18\x06 \x03(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aR\x12supplementalGroups\x12X\n" +
 	"\x1asupplemental_groups_policy\x18\a \x01(\tB\x15\xaa\xbb\x18\x11 \x01Z\x05MergeZ\x06StrictH\x03R\x18supplementalGroupsPolicy\x88\x01\x01\x12.\n" +
 	"\bfs_group\x18\b \x01(\x03B\x0e\xaa\xbb\x18\n" +
 	" \x010\x008\xff\xff\xff\xff\aH\x04R\afsGroup\x88\x01\x01\x12?\n" +
@@ -720,7 +717,7 @@ const file_trireme_core_v1_security_proto_rawDesc = "" +
 	"\x1b_supplemental_groups_policyB\v\n" +
 	"\t_fs_groupB\x19\n" +
 	"\x17_fs_group_change_policyB\x19\n" +
-	"\x17_se_linux_change_policy\"\xcb\a\n" +
+	"\x17_se_linux_change_policy\"\xc3\a\n" +
 	"\x0fSecurityContext\x12A\n" +
 	"\fcapabilities\x18\x01 \x01(\v2\x1d.trireme.core.v1.CapabilitiesR\fcapabilities\x12#\n" +
 	"\n" +
@@ -732,8 +729,8 @@ const file_trireme_core_v1_security_proto_rawDesc = "" +
 	"\frun_as_group\x18\x06 \x01(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aH\x02R\n" +
 	"runAsGroup\x88\x01\x01\x122\n" +
 	"\x0frun_as_non_root\x18\a \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x03R\frunAsNonRoot\x88\x01\x01\x12>\n" +
-	"\x19read_only_root_filesystem\x18\b \x01(\bH\x04R\x16readOnlyRootFilesystem\x88\x01\x01\x12I\n" +
-	"\x1aallow_privilege_escalation\x18\t \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x05R\x18allowPrivilegeEscalation\x88\x01\x01\x12=\n" +
+	"\x19read_only_root_filesystem\x18\b \x01(\bH\x04R\x16readOnlyRootFilesystem\x88\x01\x01\x12A\n" +
+	"\x1aallow_privilege_escalation\x18\t \x01(\bH\x05R\x18allowPrivilegeEscalation\x88\x01\x01\x12=\n" +
 	"\n" +
 	"proc_mount\x18\n" +
 	" \x01(\tB\x19\xaa\xbb\x18\x15 \x01Z\aDefaultZ\bUnmaskedH\x06R\tprocMount\x88\x01\x01\x12P\n" +

@@ -747,17 +747,17 @@ const file_trireme_core_v1_service_proto_rawDesc = "" +
 	"CLUSTER-IP\x12\x0f.spec.clusterIPB\r\n" +
 	"\vEXTERNAL-IPB\t\n" +
 	"\aPORT(S)B\f\n" +
-	"\bSELECTOR\x18\x01H\x02R\x0espec.clusterIPR\tspec.typej\x03all\"\xaf\x0e\n" +
-	"\vServiceSpec\x12H\n" +
-	"\x05ports\x18\x01 \x03(\v2\x1c.trireme.core.v1.ServicePortB\x14\xaa\xbb\x18\x10b\x04portb\bprotocolR\x05ports\x12P\n" +
-	"\bselector\x18\x02 \x03(\v2*.trireme.core.v1.ServiceSpec.SelectorEntryB\b\xaa\xbb\x18\x04 \x01(\bR\bselector\x12\"\n" +
+	"\bSELECTOR\x18\x01H\x02R\x0espec.clusterIPR\tspec.typej\x03all\"\xc5\x0e\n" +
+	"\vServiceSpec\x12J\n" +
+	"\x05ports\x18\x01 \x03(\v2\x1c.trireme.core.v1.ServicePortB\x16\xaa\xbb\x18\x12 \x01b\x04portb\bprotocolR\x05ports\x12P\n" +
+	"\bselector\x18\x02 \x03(\v2*.trireme.core.v1.ServiceSpec.SelectorEntryB\b\xaa\xbb\x18\x04 \x01(\bR\bselector\x12*\n" +
 	"\n" +
-	"cluster_ip\x18\x03 \x01(\tH\x00R\tclusterIP\x88\x01\x01\x12'\n" +
-	"\vcluster_ips\x18\x04 \x03(\tB\x06\xaa\xbb\x18\x02H\x02R\n" +
-	"clusterIPs\x12[\n" +
-	"\x04type\x18\x05 \x01(\tBB\xaa\xbb\x18>\x12\v\"ClusterIP\"Z\tClusterIPZ\bNodePortZ\fLoadBalancerZ\fExternalNameH\x01R\x04type\x88\x01\x01\x12+\n" +
-	"\fexternal_ips\x18\x06 \x03(\tB\b\xaa\xbb\x18\x04 \x01(\fR\vexternalIPs\x12L\n" +
-	"\x10session_affinity\x18\a \x01(\tB\x1c\xaa\xbb\x18\x18\x12\x06\"None\"Z\x04NoneZ\bClientIPH\x02R\x0fsessionAffinity\x88\x01\x01\x125\n" +
+	"cluster_ip\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x00R\tclusterIP\x88\x01\x01\x12)\n" +
+	"\vcluster_ips\x18\x04 \x03(\tB\b\xaa\xbb\x18\x04 \x01H\x02R\n" +
+	"clusterIPs\x12]\n" +
+	"\x04type\x18\x05 \x01(\tBD\xaa\xbb\x18@\x12\v\"ClusterIP\" \x01Z\tClusterIPZ\bNodePortZ\fLoadBalancerZ\fExternalNameH\x01R\x04type\x88\x01\x01\x12+\n" +
+	"\fexternal_ips\x18\x06 \x03(\tB\b\xaa\xbb\x18\x04 \x01(\fR\vexternalIPs\x12N\n" +
+	"\x10session_affinity\x18\a \x01(\tB\x1e\xaa\xbb\x18\x1a\x12\x06\"None\" \x01Z\x04NoneZ\bClientIPH\x02R\x0fsessionAffinity\x88\x01\x01\x125\n" +
 	"\x10load_balancer_ip\x18\b \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x03R\x0eloadBalancerIP\x88\x01\x01\x12E\n" +
 	"\x1bload_balancer_source_ranges\x18\t \x03(\tB\x06\xaa\xbb\x18\x02 \x01R\x18loadBalancerSourceRanges\x120\n" +
 	"\rexternal_name\x18\n" +
@@ -765,14 +765,14 @@ const file_trireme_core_v1_service_proto_rawDesc = "" +
 	"\x17external_traffic_policy\x18\v \x01(\tB\x16\xaa\xbb\x18\x12 \x01Z\aClusterZ\x05LocalH\x05R\x15externalTrafficPolicy\x88\x01\x01\x12F\n" +
 	"\x16health_check_node_port\x18\f \x01(\x05B\f\xaa\xbb\x18\b \x010\x008\xff\xff\x03H\x06R\x13healthCheckNodePort\x88\x01\x01\x12J\n" +
 	"\x1bpublish_not_ready_addresses\x18\r \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\aR\x18publishNotReadyAddresses\x88\x01\x01\x12f\n" +
-	"\x17session_affinity_config\x18\x0e \x01(\v2&.trireme.core.v1.SessionAffinityConfigB\x06\xaa\xbb\x18\x02 \x01R\x15sessionAffinityConfig\x123\n" +
-	"\vip_families\x18\x0f \x03(\tB\x12\xaa\xbb\x18\x0eH\x02Z\x04IPv4Z\x04IPv6R\n" +
-	"ipFamilies\x12c\n" +
-	"\x10ip_family_policy\x18\x10 \x01(\tB4\xaa\xbb\x180Z\vSingleStackZ\x0fPreferDualStackZ\x10RequireDualStackH\bR\x0eipFamilyPolicy\x88\x01\x01\x12U\n" +
+	"\x17session_affinity_config\x18\x0e \x01(\v2&.trireme.core.v1.SessionAffinityConfigB\x06\xaa\xbb\x18\x02 \x01R\x15sessionAffinityConfig\x125\n" +
+	"\vip_families\x18\x0f \x03(\tB\x14\xaa\xbb\x18\x10 \x01H\x02Z\x04IPv4Z\x04IPv6R\n" +
+	"ipFamilies\x12e\n" +
+	"\x10ip_family_policy\x18\x10 \x01(\tB6\xaa\xbb\x182 \x01Z\vSingleStackZ\x0fPreferDualStackZ\x10RequireDualStackH\bR\x0eipFamilyPolicy\x88\x01\x01\x12U\n" +
 	"!allocate_load_balancer_node_ports\x18\x11 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\tR\x1dallocateLoadBalancerNodePorts\x88\x01\x01\x12=\n" +
 	"\x13load_balancer_class\x18\x12 \x01(\tB\b\xaa\xbb\x18\x04 \x01(\aH\n" +
-	"R\x11loadBalancerClass\x88\x01\x01\x12Q\n" +
-	"\x17internal_traffic_policy\x18\x13 \x01(\tB\x14\xaa\xbb\x18\x10Z\aClusterZ\x05LocalH\vR\x15internalTrafficPolicy\x88\x01\x01\x12k\n" +
+	"R\x11loadBalancerClass\x88\x01\x01\x12S\n" +
+	"\x17internal_traffic_policy\x18\x13 \x01(\tB\x16\xaa\xbb\x18\x12 \x01Z\aClusterZ\x05LocalH\vR\x15internalTrafficPolicy\x88\x01\x01\x12k\n" +
 	"\x14traffic_distribution\x18\x14 \x01(\tB3\xaa\xbb\x18/ \x01Z\vPreferCloseZ\x0ePreferSameZoneZ\x0ePreferSameNodeH\fR\x13trafficDistribution\x88\x01\x01\x1a;\n" +
 	"\rSelectorEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

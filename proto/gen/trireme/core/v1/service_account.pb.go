@@ -99,13 +99,12 @@ var File_trireme_core_v1_service_account_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_service_account_proto_rawDesc = "" +
 	"\n" +
-	"%trireme/core/v1/service_account.proto\x12\x0ftrireme.core.v1\x1a\x1ftrireme/core/v1/reference.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xa0\x03\n" +
+	"%trireme/core/v1/service_account.proto\x12\x0ftrireme.core.v1\x1a\x1ftrireme/core/v1/reference.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xb2\x03\n" +
 	"\x0eServiceAccount\x127\n" +
-	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12F\n" +
-	"\asecrets\x18\x02 \x03(\v2 .trireme.core.v1.ObjectReferenceB\n" +
-	"\xaa\xbb\x18\x06b\x04nameR\asecrets\x12S\n" +
-	"\x12image_pull_secrets\x18\x03 \x03(\v2%.trireme.core.v1.LocalObjectReferenceR\x10imagePullSecrets\x12J\n" +
-	"\x1fautomount_service_account_token\x18\x04 \x01(\bH\x00R\x1cautomountServiceAccountToken\x88\x01\x01:H\xa2\xbb\x18D\n" +
+	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12H\n" +
+	"\asecrets\x18\x02 \x03(\v2 .trireme.core.v1.ObjectReferenceB\f\xaa\xbb\x18\b \x01b\x04nameR\asecrets\x12[\n" +
+	"\x12image_pull_secrets\x18\x03 \x03(\v2%.trireme.core.v1.LocalObjectReferenceB\x06\xaa\xbb\x18\x02 \x01R\x10imagePullSecrets\x12R\n" +
+	"\x1fautomount_service_account_token\x18\x04 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x00R\x1cautomountServiceAccountToken\x88\x01\x01:H\xa2\xbb\x18D\n" +
 	"\x04core\x12\x02v1\x1a\x0eServiceAccount\"\x0fserviceaccounts(\x012\x02sa:\x02v1B\t\n" +
 	"\aSECRETSX\x01`\x01B\"\n" +
 	" _automount_service_account_tokenB.Z,trireme.dev/proto/gen/trireme/core/v1;corev1b\x06proto3"

@@ -400,7 +400,7 @@ type EmptyDirVolumeSource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// medium is empty for the node's disk, Memory for tmpfs, or HugePages with an optional size.
 	Medium *string `protobuf:"bytes,1,opt,name=medium,proto3,oneof" json:"medium,omitempty"`
-	// size_limit is the most it may hold.
+	// size_limit is the most it may hold with medium Memory; on the node's disk nothing measures it yet.
 	SizeLimit *string `protobuf:"bytes,2,opt,name=size_limit,json=sizeLimit,proto3,oneof" json:"size_limit,omitempty"`
 	// mode are the permission bits of the directory.
 	Mode          *int32 `protobuf:"varint,3,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
@@ -1604,7 +1604,7 @@ var File_trireme_core_v1_volume_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_volume_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctrireme/core/v1/volume.proto\x12\x0ftrireme.core.v1\x1a&trireme/core/v1/container_config.proto\x1a#trireme/core/v1/volume_source.proto\x1a#trireme/core/v1/volume_vendor.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xbd\x12\n" +
+	"\x1ctrireme/core/v1/volume.proto\x12\x0ftrireme.core.v1\x1a&trireme/core/v1/container_config.proto\x1a#trireme/core/v1/volume_source.proto\x1a#trireme/core/v1/volume_vendor.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xad\x12\n" +
 	"\x06Volume\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x04name\x12B\n" +
 	"\thost_path\x18\x02 \x01(\v2%.trireme.core.v1.HostPathVolumeSourceR\bhostPath\x12B\n" +
@@ -1623,8 +1623,8 @@ const file_trireme_core_v1_volume_proto_rawDesc = "" +
 	"flexVolume\x12C\n" +
 	"\x06cinder\x18\x0e \x01(\v2#.trireme.core.v1.CinderVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\x06cinder\x12C\n" +
 	"\x06cephfs\x18\x0f \x01(\v2#.trireme.core.v1.CephFSVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\x06cephfs\x12F\n" +
-	"\aflocker\x18\x10 \x01(\v2$.trireme.core.v1.FlockerVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\aflocker\x12S\n" +
-	"\fdownward_api\x18\x11 \x01(\v2(.trireme.core.v1.DownwardAPIVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\vdownwardAPI\x127\n" +
+	"\aflocker\x18\x10 \x01(\v2$.trireme.core.v1.FlockerVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\aflocker\x12K\n" +
+	"\fdownward_api\x18\x11 \x01(\v2(.trireme.core.v1.DownwardAPIVolumeSourceR\vdownwardAPI\x127\n" +
 	"\x02fc\x18\x12 \x01(\v2\x1f.trireme.core.v1.FCVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\x02fc\x12M\n" +
 	"\n" +
 	"azure_file\x18\x13 \x01(\v2&.trireme.core.v1.AzureFileVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\tazureFile\x12E\n" +
@@ -1634,8 +1634,8 @@ const file_trireme_core_v1_volume_proto_rawDesc = "" +
 	"\aquobyte\x18\x16 \x01(\v2$.trireme.core.v1.QuobyteVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\aquobyte\x12M\n" +
 	"\n" +
 	"azure_disk\x18\x17 \x01(\v2&.trireme.core.v1.AzureDiskVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\tazureDisk\x12o\n" +
-	"\x16photon_persistent_disk\x18\x18 \x01(\v21.trireme.core.v1.PhotonPersistentDiskVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\x14photonPersistentDisk\x12L\n" +
-	"\tprojected\x18\x19 \x01(\v2&.trireme.core.v1.ProjectedVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\tprojected\x12V\n" +
+	"\x16photon_persistent_disk\x18\x18 \x01(\v21.trireme.core.v1.PhotonPersistentDiskVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\x14photonPersistentDisk\x12D\n" +
+	"\tprojected\x18\x19 \x01(\v2&.trireme.core.v1.ProjectedVolumeSourceR\tprojected\x12V\n" +
 	"\x0fportworx_volume\x18\x1a \x01(\v2%.trireme.core.v1.PortworxVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\x0eportworxVolume\x12G\n" +
 	"\bscale_io\x18\x1b \x01(\v2$.trireme.core.v1.ScaleIOVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\ascaleIO\x12L\n" +
 	"\tstorageos\x18\x1c \x01(\v2&.trireme.core.v1.StorageOSVolumeSourceB\x06\xaa\xbb\x18\x02 \x01R\tstorageos\x12:\n" +
@@ -1646,11 +1646,11 @@ const file_trireme_core_v1_volume_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04path\x12v\n" +
 	"\x04type\x18\x02 \x01(\tB]\xaa\xbb\x18Y\x12\x02\"\"Z\x00Z\x11DirectoryOrCreateZ\tDirectoryZ\fFileOrCreateZ\x04FileZ\x06SocketZ\n" +
 	"CharDeviceZ\vBlockDeviceH\x00R\x04type\x88\x01\x01B\a\n" +
-	"\x05_type\"\xaa\x01\n" +
+	"\x05_type\"\xa8\x01\n" +
 	"\x14EmptyDirVolumeSource\x12\x1b\n" +
-	"\x06medium\x18\x01 \x01(\tH\x00R\x06medium\x88\x01\x01\x12,\n" +
+	"\x06medium\x18\x01 \x01(\tH\x00R\x06medium\x88\x01\x01\x12*\n" +
 	"\n" +
-	"size_limit\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04 \x01(\x01H\x01R\tsizeLimit\x88\x01\x01\x12$\n" +
+	"size_limit\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02(\x01H\x01R\tsizeLimit\x88\x01\x01\x12$\n" +
 	"\x04mode\x18\x03 \x01(\x05B\v\xaa\xbb\x18\a \x010\x008\xff\x03H\x02R\x04mode\x88\x01\x01B\t\n" +
 	"\a_mediumB\r\n" +
 	"\v_size_limitB\a\n" +
@@ -1685,37 +1685,40 @@ const file_trireme_core_v1_volume_proto_rawDesc = "" +
 	"\x04user\x18\x04 \x01(\x03B\x0e\xaa\xbb\x18\n" +
 	" \x010\x008\xff\xff\xff\xff\aH\x01R\x04user\x88\x01\x01B\a\n" +
 	"\x05_modeB\a\n" +
-	"\x05_user\"\xe7\x01\n" +
+	"\x05_user\"\xe9\x01\n" +
 	"\x17DownwardAPIVolumeSource\x12<\n" +
 	"\x05items\x18\x01 \x03(\v2&.trireme.core.v1.DownwardAPIVolumeFileR\x05items\x126\n" +
 	"\fdefault_mode\x18\x02 \x01(\x05B\x0e\xaa\xbb\x18\n" +
-	"\x12\x034200\x008\xff\x03H\x00R\vdefaultMode\x88\x01\x01\x124\n" +
-	"\fdefault_user\x18\x03 \x01(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aH\x01R\vdefaultUser\x88\x01\x01B\x0f\n" +
+	"\x12\x034200\x008\xff\x03H\x00R\vdefaultMode\x88\x01\x01\x126\n" +
+	"\fdefault_user\x18\x03 \x01(\x03B\x0e\xaa\xbb\x18\n" +
+	" \x010\x008\xff\xff\xff\xff\aH\x01R\vdefaultUser\x88\x01\x01B\x0f\n" +
 	"\r_default_modeB\x0f\n" +
-	"\r_default_user\"\xa9\x02\n" +
+	"\r_default_user\"\xab\x02\n" +
 	"\x15DownwardAPIVolumeFile\x12\x1a\n" +
 	"\x04path\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04path\x12A\n" +
 	"\tfield_ref\x18\x02 \x01(\v2$.trireme.core.v1.ObjectFieldSelectorR\bfieldRef\x12T\n" +
 	"\x12resource_field_ref\x18\x03 \x01(\v2&.trireme.core.v1.ResourceFieldSelectorR\x10resourceFieldRef\x12\"\n" +
-	"\x04mode\x18\x04 \x01(\x05B\t\xaa\xbb\x18\x050\x008\xff\x03H\x00R\x04mode\x88\x01\x01\x12%\n" +
-	"\x04user\x18\x05 \x01(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aH\x01R\x04user\x88\x01\x01B\a\n" +
+	"\x04mode\x18\x04 \x01(\x05B\t\xaa\xbb\x18\x050\x008\xff\x03H\x00R\x04mode\x88\x01\x01\x12'\n" +
+	"\x04user\x18\x05 \x01(\x03B\x0e\xaa\xbb\x18\n" +
+	" \x010\x008\xff\xff\xff\xff\aH\x01R\x04user\x88\x01\x01B\a\n" +
 	"\x05_modeB\a\n" +
-	"\x05_user\"\xe4\x01\n" +
+	"\x05_user\"\xe6\x01\n" +
 	"\x15ProjectedVolumeSource\x12;\n" +
 	"\asources\x18\x01 \x03(\v2!.trireme.core.v1.VolumeProjectionR\asources\x126\n" +
 	"\fdefault_mode\x18\x02 \x01(\x05B\x0e\xaa\xbb\x18\n" +
-	"\x12\x034200\x008\xff\x03H\x00R\vdefaultMode\x88\x01\x01\x124\n" +
-	"\fdefault_user\x18\x03 \x01(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aH\x01R\vdefaultUser\x88\x01\x01B\x0f\n" +
+	"\x12\x034200\x008\xff\x03H\x00R\vdefaultMode\x88\x01\x01\x126\n" +
+	"\fdefault_user\x18\x03 \x01(\x03B\x0e\xaa\xbb\x18\n" +
+	" \x010\x008\xff\xff\xff\xff\aH\x01R\vdefaultUser\x88\x01\x01B\x0f\n" +
 	"\r_default_modeB\x0f\n" +
-	"\r_default_user\"\xf6\x03\n" +
+	"\r_default_user\"\x8e\x04\n" +
 	"\x10VolumeProjection\x129\n" +
 	"\x06secret\x18\x01 \x01(\v2!.trireme.core.v1.SecretProjectionR\x06secret\x12I\n" +
 	"\fdownward_api\x18\x02 \x01(\v2&.trireme.core.v1.DownwardAPIProjectionR\vdownwardAPI\x12C\n" +
 	"\n" +
-	"config_map\x18\x03 \x01(\v2$.trireme.core.v1.ConfigMapProjectionR\tconfigMap\x12b\n" +
-	"\x15service_account_token\x18\x04 \x01(\v2..trireme.core.v1.ServiceAccountTokenProjectionR\x13serviceAccountToken\x12_\n" +
-	"\x14cluster_trust_bundle\x18\x05 \x01(\v2-.trireme.core.v1.ClusterTrustBundleProjectionR\x12clusterTrustBundle\x12R\n" +
-	"\x0fpod_certificate\x18\x06 \x01(\v2).trireme.core.v1.PodCertificateProjectionR\x0epodCertificate\"\x90\x01\n" +
+	"config_map\x18\x03 \x01(\v2$.trireme.core.v1.ConfigMapProjectionR\tconfigMap\x12j\n" +
+	"\x15service_account_token\x18\x04 \x01(\v2..trireme.core.v1.ServiceAccountTokenProjectionB\x06\xaa\xbb\x18\x02 \x01R\x13serviceAccountToken\x12g\n" +
+	"\x14cluster_trust_bundle\x18\x05 \x01(\v2-.trireme.core.v1.ClusterTrustBundleProjectionB\x06\xaa\xbb\x18\x02 \x01R\x12clusterTrustBundle\x12Z\n" +
+	"\x0fpod_certificate\x18\x06 \x01(\v2).trireme.core.v1.PodCertificateProjectionB\x06\xaa\xbb\x18\x02 \x01R\x0epodCertificate\"\x90\x01\n" +
 	"\x10SecretProjection\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\x04name\x120\n" +
 	"\x05items\x18\x02 \x03(\v2\x1a.trireme.core.v1.KeyToPathR\x05items\x12\x1f\n" +
