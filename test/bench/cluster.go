@@ -87,7 +87,11 @@ func measureCluster(ctx context.Context, starts int) (m measured, err error) {
 	if m.startP50, err = podStarts(ctx, client.For[*corev1.Pod](conn), starts); err != nil {
 		return m, err
 	}
-	time.Sleep(settle)
+	select {
+	case <-ctx.Done():
+		return m, ctx.Err()
+	case <-time.After(settle):
+	}
 	m.idlePSS, err = pss(filepath.Join(state, "s", "run"))
 	return m, err
 }
@@ -153,7 +157,7 @@ func podStarts(ctx context.Context, pods *client.Resource[*corev1.Pod], n int) (
 		if err != nil {
 			return 0, err
 		}
-		if err := until(w, func(p *corev1.Pod, gone bool) bool { return p.GetStatus().GetPhase() == "Running" }); err != nil {
+		if err := until(w, func(p *corev1.Pod, _ bool) bool { return p.GetStatus().GetPhase() == "Running" }); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(began))

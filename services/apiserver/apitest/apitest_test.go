@@ -44,7 +44,7 @@ func TestPodFromCreateToDelete(t *testing.T) {
 		t.Fatalf("watch saw %v", pod)
 	}
 	pod.Status.Phase = "Running"
-	if pod, err = pods.UpdateStatus(ctx, &corev1.UpdatePodStatusRequest{Object: pod}); err != nil {
+	if _, err = pods.UpdateStatus(ctx, &corev1.UpdatePodStatusRequest{Object: pod}); err != nil {
 		t.Fatal(err)
 	}
 	if pod, err = pods.Delete(ctx, &metav1.DeleteRequest{Namespace: "default", Name: name}); err != nil {

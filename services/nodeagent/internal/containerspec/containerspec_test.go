@@ -1,6 +1,7 @@
 package containerspec
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -102,9 +103,7 @@ func TestEnvironmentNamesWhatIsMissing(t *testing.T) {
 }
 
 func asConfig(err error, target **ConfigError) bool {
-	c, ok := err.(*ConfigError)
-	*target = c
-	return ok
+	return errors.As(err, target)
 }
 
 func withResources(requests, limits string) *corev1.Container {

@@ -44,7 +44,6 @@ type testPlugin struct {
 	failWith  error
 	preferred []string
 	preStarts int
-	server    *grpc.Server
 	stop      func()
 }
 

@@ -213,33 +213,32 @@ func (m *Manager) Run(ctx context.Context) error {
 	return loop.Every(ctx, loop.Config{Name: "relist", Period: relistPeriod, Jitter: 0.1, Delay: relistPeriod, Logger: m.deps.Logger}, m.relist)
 }
 
-// start looks at what the runtime has and lets the workers begin.
+// start looks at what the runtime has, however often it takes, and lets the workers begin.
 func (m *Manager) start(ctx context.Context) error {
-	for {
-		pods, err := m.deps.Runtime.Pods(ctx)
-		if err == nil {
-			m.mu.Lock()
-			m.first = map[string]bool{}
-			for _, p := range pods {
-				m.first[p.UID] = true
-			}
-			m.ctx = ctx
-			m.images.ctx = ctx
-			for _, w := range m.workers {
-				m.launch(w)
-			}
-			synced := m.synced
-			m.mu.Unlock()
-			if synced {
-				m.Synced()
-			}
-			return nil
-		}
+	pods, err := m.deps.Runtime.Pods(ctx)
+	for err != nil {
 		m.logIfFailed(ctx, "list pods of the runtime", err)
 		if !pause(ctx, retrySoon) {
 			return ctx.Err()
 		}
+		pods, err = m.deps.Runtime.Pods(ctx)
 	}
+	m.mu.Lock()
+	m.first = map[string]bool{}
+	for _, p := range pods {
+		m.first[p.UID] = true
+	}
+	m.ctx = ctx
+	m.images.ctx = ctx
+	for _, w := range m.workers {
+		m.launch(w)
+	}
+	synced := m.synced
+	m.mu.Unlock()
+	if synced {
+		m.Synced()
+	}
+	return nil
 }
 
 // listen hands the runtime's hints to workers, and begins anew when the runtime goes away and comes back.

@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"trireme.dev/kit/telemetry"
 )
 
 // zapLogger makes etcd's warnings and errors lines of our log. All else of what it says is dropped: it is much.
@@ -47,7 +49,7 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	if e.Level >= zapcore.ErrorLevel {
 		level = slog.LevelError
 	}
-	c.logger.LogAttrs(context.Background(), level, "etcd: "+e.Message, slog.Any("etcd", enc.Fields))
+	c.logger.LogAttrs(context.Background(), level, "etcd", slog.String(telemetry.KeyMessage, e.Message), slog.Any("fields", enc.Fields))
 	return nil
 }
 
