@@ -6,6 +6,7 @@ package containerspec
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"trireme.dev/client/quantity"
@@ -143,57 +144,71 @@ func Limit(c *corev1.Container, name string) quantity.Quantity {
 	return q
 }
 
-// Requests adds up what a pod asks of its node: the larger of all app containers together and the largest init
-// container, as the scheduler counts.
+// Requests adds up what a pod asks of its node, as the scheduler does.
 func Requests(pod *corev1.Pod) map[string]quantity.Quantity {
-	sum := map[string]quantity.Quantity{}
-	names := func(c *corev1.Container) map[string]bool {
-		all := map[string]bool{}
+	names := map[string]bool{}
+	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
 		for n := range c.GetResources().GetRequests() {
-			all[n] = true
+			names[n] = true
 		}
 		for n := range c.GetResources().GetLimits() {
-			all[n] = true
-		}
-		return all
-	}
-	for _, c := range pod.GetSpec().GetContainers() {
-		for n := range names(c) {
-			sum[n] = sum[n].Add(Request(c, n))
+			names[n] = true
 		}
 	}
-	for _, c := range pod.GetSpec().GetInitContainers() {
-		for n := range names(c) {
-			if r := Request(c, n); r.Cmp(sum[n]) > 0 {
-				sum[n] = r
-			}
-		}
+	for n := range pod.GetSpec().GetOverhead() {
+		names[n] = true
+	}
+	sum := map[string]quantity.Quantity{}
+	for n := range names {
+		sum[n] = together(pod, n, Request)
 	}
 	return sum
 }
 
+// together is the most that a pod's containers come to at any time, its overhead included: app containers run beside
+// all sidecars, and each init container beside the sidecars that were started before it (KEP-753).
+func together(pod *corev1.Pod, name string, of func(*corev1.Container, string) quantity.Quantity) quantity.Quantity {
+	running, peak := quantity.New(0), quantity.New(0)
+	for _, c := range pod.GetSpec().GetInitContainers() {
+		now := running.Add(of(c, name))
+		if c.GetRestartPolicy() == "Always" {
+			running = now
+		}
+		if now.Cmp(peak) > 0 {
+			peak = now
+		}
+	}
+	for _, c := range pod.GetSpec().GetContainers() {
+		running = running.Add(of(c, name))
+	}
+	if running.Cmp(peak) > 0 {
+		peak = running
+	}
+	// The gateway has validated the overhead.
+	if overhead, err := quantity.Parse(pod.GetSpec().GetOverhead()[name]); err == nil {
+		peak = peak.Add(overhead)
+	}
+	return peak
+}
+
+// podResources bounds a pod as a whole. A resource of which one container has no limit has none for the pod.
 func podResources(pod *corev1.Pod) runtime.Resources {
 	r := runtime.Resources{CPUShares: 2}
-	requests := Requests(pod)
-	if milli := requests["cpu"].MilliValue(); milli > 0 {
+	requested := together(pod, "cpu", Request)
+	if milli := requested.MilliValue(); milli > 0 {
 		r.CPUShares = shares(milli)
 	}
-	var cpu, memory int64
-	cpuLimited, memoryLimited := true, true
-	for _, c := range pod.GetSpec().GetContainers() {
-		l := Limit(c, "cpu").MilliValue()
-		cpu, cpuLimited = cpu+l, cpuLimited && l > 0
-		m := Limit(c, "memory").Value()
-		memory, memoryLimited = memory+m, memoryLimited && m > 0
+	limited := func(name string) bool {
+		return !slices.ContainsFunc(slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()),
+			func(c *corev1.Container) bool { l := Limit(c, name); return l.Sign() <= 0 })
 	}
-	for _, c := range pod.GetSpec().GetInitContainers() {
-		cpu, memory = max(cpu, Limit(c, "cpu").MilliValue()), max(memory, Limit(c, "memory").Value())
+	if limited("cpu") {
+		cpu := together(pod, "cpu", Limit)
+		r.CPUQuotaMicros = quota(cpu.MilliValue())
 	}
-	if cpuLimited && cpu > 0 {
-		r.CPUQuotaMicros = quota(cpu)
-	}
-	if memoryLimited && memory > 0 {
-		r.MemoryLimitBytes = memory
+	if limited("memory") {
+		memory := together(pod, "memory", Limit)
+		r.MemoryLimitBytes = memory.Value()
 	}
 	return r
 }

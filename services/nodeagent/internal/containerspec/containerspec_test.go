@@ -159,6 +159,23 @@ func TestRequestsCountTheLargestInitContainer(t *testing.T) {
 	}
 }
 
+func TestSidecarsRunBesideWhatFollowsThem(t *testing.T) {
+	sidecar := withResources("cpu=1", "memory=100Mi")
+	sidecar.RestartPolicy = proto.String("Always")
+	pod := &corev1.Pod{Spec: &corev1.PodSpec{
+		InitContainers: []*corev1.Container{withResources("cpu=2", "memory=150Mi"), sidecar, withResources("cpu=1500m", "memory=50Mi")},
+		Containers:     []*corev1.Container{withResources("cpu=1", "memory=100Mi")},
+		Overhead:       map[string]string{"cpu": "250m", "memory": "10Mi"},
+	}}
+	got := Requests(pod)
+	if cpu, memory := got["cpu"], got["memory"]; cpu.Format() != "2750m" || memory.Format() != "210Mi" {
+		t.Errorf("got cpu %s, memory %s; want the init container beside the sidecar, and both that stay", cpu.Format(), memory.Format())
+	}
+	if r := podResources(pod); r.MemoryLimitBytes != 210<<20 || r.CPUShares != 2816 || r.CPUQuotaMicros != 0 {
+		t.Errorf("cgroup of the pod %+v", r)
+	}
+}
+
 func TestSecurityOfTheContainerWins(t *testing.T) {
 	c := &corev1.Container{Name: "c", SecurityContext: &corev1.SecurityContext{
 		RunAsUser: proto.Int64(7), AllowPrivilegeEscalation: proto.Bool(false),
