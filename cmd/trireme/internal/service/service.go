@@ -3,13 +3,13 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/apiserver"
 	"trireme.dev/services/controller"
@@ -17,11 +17,6 @@ import (
 	"trireme.dev/services/nodeagent"
 	"trireme.dev/services/scheduler"
 )
-
-// runner is what every service's New returns.
-type runner interface {
-	Run(ctx context.Context) error
-}
 
 // Commands returns one command per service.
 func Commands() []*cobra.Command {
@@ -34,19 +29,19 @@ func Commands() []*cobra.Command {
 	)
 	return []*cobra.Command{
 		command("apiserver", "Serve every kind and keep their objects in etcd", apiserverConfig.AddFlags,
-			func(l *slog.Logger) (runner, error) { return apiserver.New(apiserverConfig, l) }),
+			func(l *slog.Logger) (daemon.Service, error) { return apiserver.New(apiserverConfig, l) }),
 		command("scheduler", "Put pods on nodes", schedulerConfig.AddFlags,
-			func(l *slog.Logger) (runner, error) { return scheduler.New(schedulerConfig, l) }),
+			func(l *slog.Logger) (daemon.Service, error) { return scheduler.New(schedulerConfig, l) }),
 		command("controller", "Bring the cluster nearer to what its objects ask for", controllerConfig.AddFlags,
-			func(l *slog.Logger) (runner, error) { return controller.New(controllerConfig, l) }),
+			func(l *slog.Logger) (daemon.Service, error) { return controller.New(controllerConfig, l) }),
 		command("nodeagent", "Run the pods of this machine, or of simulated nodes", nodeagentConfig.AddFlags,
-			func(l *slog.Logger) (runner, error) { return nodeagent.New(nodeagentConfig, l) }),
+			func(l *slog.Logger) (daemon.Service, error) { return nodeagent.New(nodeagentConfig, l) }),
 		command("deviced", "Offer this machine's devices to its node agent", devicedConfig.AddFlags,
-			func(l *slog.Logger) (runner, error) { return deviced.New(devicedConfig, l) }),
+			func(l *slog.Logger) (daemon.Service, error) { return deviced.New(devicedConfig, l) }),
 	}
 }
 
-func command(name, short string, addFlags func(*pflag.FlagSet), build func(*slog.Logger) (runner, error)) *cobra.Command {
+func command(name, short string, addFlags func(*pflag.FlagSet), build func(*slog.Logger) (daemon.Service, error)) *cobra.Command {
 	var logs telemetry.Config
 	cmd := &cobra.Command{
 		Use:   name,

@@ -2,32 +2,13 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"os"
-
-	"github.com/spf13/pflag"
+	"log/slog"
 
 	"trireme.dev/kit/daemon"
-	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/apiserver"
 )
 
 func main() {
 	var cfg apiserver.Config
-	var logging telemetry.Config
-	flags := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-	cfg.AddFlags(flags)
-	logging.AddFlags(flags)
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "apiserver:", err)
-		os.Exit(2)
-	}
-	daemon.Main(func(ctx context.Context) error {
-		service, err := apiserver.New(cfg, telemetry.NewLogger(logging, "apiserver"))
-		if err != nil {
-			return err
-		}
-		return service.Run(ctx)
-	})
+	daemon.ServiceMain("apiserver", cfg.AddFlags, func(logger *slog.Logger) (*apiserver.Server, error) { return apiserver.New(cfg, logger) })
 }

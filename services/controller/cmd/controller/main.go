@@ -2,32 +2,13 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"os"
-
-	"github.com/spf13/pflag"
+	"log/slog"
 
 	"trireme.dev/kit/daemon"
-	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/controller"
 )
 
 func main() {
 	cfg := controller.NewConfig()
-	var logging telemetry.Config
-	flags := pflag.NewFlagSet("controller", pflag.ContinueOnError)
-	cfg.AddFlags(flags)
-	logging.AddFlags(flags)
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "controller:", err)
-		os.Exit(2)
-	}
-	daemon.Main(func(ctx context.Context) error {
-		service, err := controller.New(cfg, telemetry.NewLogger(logging, "controller"))
-		if err != nil {
-			return err
-		}
-		return service.Run(ctx)
-	})
+	daemon.ServiceMain("controller", cfg.AddFlags, func(logger *slog.Logger) (*controller.Controller, error) { return controller.New(cfg, logger) })
 }
