@@ -47,7 +47,7 @@ func words(t *tree, machine []string) []string {
 	return out
 }
 
-// machineWords are the checkout's own path and the hosts that the go command fetches from here, unless everybody does.
+// machineWords are the checkout's own path and the hosts that the go command fetches from here.
 func machineWords(checkout, proxies string) []string {
 	var out []string
 	if strings.Count(checkout, "/") > 1 {
@@ -55,7 +55,7 @@ func machineWords(checkout, proxies string) []string {
 	}
 	for p := range strings.FieldsFuncSeq(proxies, func(r rune) bool { return r == ',' || r == '|' }) {
 		u, err := url.Parse(strings.TrimSpace(p))
-		if err == nil && u.Hostname() != "" && u.Hostname() != "proxy.golang.org" && u.Hostname() != "localhost" {
+		if err == nil && u.Hostname() != "" && u.Hostname() != "localhost" {
 			out = append(out, u.Hostname())
 		}
 	}
@@ -81,7 +81,7 @@ func TestForeignWords(t *testing.T) {
 }
 
 func TestForeignWordsFinds(t *testing.T) {
-	machine := machineWords("/src/checkout", "https://mirror.example.com/go,https://proxy.golang.org,direct")
+	machine := machineWords("/src/checkout", "https://mirror.example.com/go,https://localhost:3000,direct")
 	if diff := cmp.Diff([]string{"/src/checkout", "mirror.example.com"}, machine); diff != "" {
 		t.Errorf("words of a machine (-want +got):\n%s", diff)
 	}

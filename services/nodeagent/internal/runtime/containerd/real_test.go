@@ -183,8 +183,8 @@ func testImageConfiguration(t *testing.T, n *testNode) {
 		}
 	}
 	spec = p.Spec("directory", "sh", "-c", "pwd")
-	spec.WorkingDir = "/work/here"
-	if got := outputOf(t, p, spec); got != "/work/here\n" {
+	spec.WorkingDir = "/srv/here"
+	if got := outputOf(t, p, spec); got != "/srv/here\n" {
 		t.Errorf("working directory %q", got)
 	}
 }
