@@ -121,17 +121,27 @@ func (m *Manager) Delete(pod *corev1.Pod) {
 // Synced tells that all pods have been delivered: what else the runtime has is left over.
 func (m *Manager) Synced() {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.synced = true
-	ctx := m.ctx
+	if m.ctx != nil {
+		m.settle()
+	}
+}
+
+// settle gives up what belongs to no pod, once both the gateway's pods and the runtime's are known. The lock is held:
+// a pod that came meanwhile would lose devices that it has just been given.
+func (m *Manager) settle() {
 	pods := map[string]bool{}
 	for uid := range m.workers {
 		pods[uid] = true
 	}
-	m.mu.Unlock()
-	m.deps.Devices.Retain(pods)
-	if ctx != nil {
-		m.wg.Go(func() { m.logIfFailed(ctx, "remove leftovers", m.relist(ctx)) })
+	// What the runtime has of pods that are gone keeps its devices until it is stopped.
+	for uid := range m.first {
+		pods[uid] = true
 	}
+	m.deps.Devices.Retain(pods)
+	ctx := m.ctx
+	m.wg.Go(func() { m.logIfFailed(ctx, "remove leftovers", m.relist(ctx)) })
 }
 
 // Wake has every pod that waits for devices or the network try again.
@@ -224,6 +234,7 @@ func (m *Manager) start(ctx context.Context) error {
 		pods, err = m.deps.Runtime.Pods(ctx)
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.first = map[string]bool{}
 	for _, p := range pods {
 		m.first[p.UID] = true
@@ -233,10 +244,8 @@ func (m *Manager) start(ctx context.Context) error {
 	for _, w := range m.workers {
 		m.launch(w)
 	}
-	synced := m.synced
-	m.mu.Unlock()
-	if synced {
-		m.Synced()
+	if m.synced {
+		m.settle()
 	}
 	return nil
 }
@@ -248,6 +257,8 @@ func (m *Manager) listen(ctx context.Context) {
 		if err != nil {
 			m.logIfFailed(ctx, "listen to the runtime", err)
 		} else {
+			// Of what happened before there is no hint.
+			m.lookAgain()
 			for e := range events {
 				m.hint(e.PodUID)
 			}
@@ -255,7 +266,6 @@ func (m *Manager) listen(ctx context.Context) {
 		if !pause(ctx, retrySoon) {
 			return
 		}
-		m.lookAgain()
 	}
 }
 

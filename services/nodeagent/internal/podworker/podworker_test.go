@@ -2,12 +2,16 @@ package podworker
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +41,10 @@ type probe struct {
 	pullTime time.Duration
 	// onStart hears of each start of a container, by its ID.
 	onStart func(id string)
+	// onStop decides about each stop of a container, by its ID; nil lets it be.
+	onStop func(id string) error
+	// listenTime is how long it takes until events are listened to.
+	listenTime time.Duration
 
 	mu    sync.Mutex
 	pulls map[string]int
@@ -47,6 +55,22 @@ func (p *probe) StartContainer(ctx context.Context, id string) error {
 		p.onStart(id)
 	}
 	return p.Runtime.StartContainer(ctx, id)
+}
+
+func (p *probe) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	if p.onStop != nil {
+		if err := p.onStop(id); err != nil {
+			return err
+		}
+	}
+	return p.Runtime.StopContainer(ctx, id, grace)
+}
+
+func (p *probe) Events(ctx context.Context) (<-chan runtime.Event, error) {
+	if p.listenTime > 0 && !pause(ctx, p.listenTime) {
+		return nil, ctx.Err()
+	}
+	return p.Runtime.Events(ctx)
 }
 
 func (p *probe) Images() runtime.Images { return probeImages{p.Runtime.Images(), p} }
@@ -398,6 +422,80 @@ func TestChangedImageReplacesTheContainer(t *testing.T) {
 		s := mainOf(a.get("web"))
 		if s.GetImage() != "busybox:2" || s.GetRestartCount() != 1 || s.GetState().GetRunning() == nil {
 			t.Errorf("container: %v", s)
+		}
+	})
+}
+
+func TestContainerThatDoesNotStopIsNotStoppedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent(t)
+		a.create(newPod("web", "serve"))
+		after(time.Second)
+		var stops atomic.Int32
+		a.runtime.onStop = func(string) error {
+			stops.Add(1)
+			return errors.New("stuck")
+		}
+		if _, err := a.pods.Patch(t.Context(), "default", "web", metav1.PatchType_PATCH_TYPE_JSON,
+			[]byte(`[{"op":"replace","path":"/spec/containers/0/image","value":"busybox:2"}]`), ""); err != nil {
+			t.Fatal(err)
+		}
+		after(8 * time.Second)
+		if n := stops.Load(); n != 4 {
+			t.Errorf("%d tries in 8 s", n)
+		}
+	})
+}
+
+func TestEndBeforeTheRuntimeIsListenedToIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent(t)
+		a.stop()
+		a.runtime.listenTime = 3 * time.Second
+		a.start()
+		p := newPod("job", "sh", "-c", "sleep 1; exit 7")
+		p.Spec.RestartPolicy = proto.String("Never")
+		a.create(p)
+		after(4 * time.Second)
+		if phase := a.get("job").GetStatus().GetPhase(); phase != "Failed" {
+			t.Errorf("phase %s", phase)
+		}
+	})
+}
+
+func TestDevicesOfALostPodAreHeldUntilItIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent(t)
+		uid := a.create(newPod("gpu", "serve")).GetMetadata().GetUid()
+		after(time.Second)
+		a.stop()
+		a.delete("gpu", 0)
+		path := a.dir + "/devices.json"
+		// As a device manager leaves it that has given the pod a device.
+		held := fmt.Sprintf(`{"devices":{},"allocations":{%q:{"main":{"vendor.example/gpu":{"ids":["0"],"response":""}}}}}`, uid)
+		file := fmt.Sprintf(`{"data":%s,"checksum":"%x"}`, held, sha256.Sum256([]byte(held)))
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		holds := func() bool {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(string(data), uid)
+		}
+		var heldAtStop atomic.Bool
+		a.runtime.onStop = func(string) error {
+			heldAtStop.Store(holds())
+			return nil
+		}
+		a.start()
+		after(5 * time.Second)
+		if !heldAtStop.Load() {
+			t.Error("its devices were free while it ran")
+		}
+		if len(a.seen()) > 0 || holds() {
+			t.Errorf("left over: %v, devices held: %v", a.seen(), holds())
 		}
 	})
 }

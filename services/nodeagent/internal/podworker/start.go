@@ -186,6 +186,8 @@ func (w *worker) setUp(pod *corev1.Pod, sandboxErr, volumeErr error) {
 	case errors.Is(sandboxErr, runtime.ErrNetworkNotReady):
 		events.Event(pod, event.Warning, "NetworkNotReady", "network is not ready: "+sandboxErr.Error())
 	case sandboxErr != nil:
+		// The one there was may be gone all the same.
+		w.look.Store(true)
 		events.Event(pod, event.Warning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+sandboxErr.Error())
 		w.m.logIfFailed(w.opCtx, "create sandbox", sandboxErr)
 	}
@@ -332,8 +334,8 @@ func (w *worker) started(pod *corev1.Pod, s plan.Start, err error) {
 
 // replace stops a container that is to be made anew.
 func (w *worker) replace(pod *corev1.Pod, s plan.Stop) {
-	name := s.Container.Name
-	if w.busy[name] {
+	name, id := s.Container.Name, s.Container.ID
+	if w.busy[name] || w.held(id) {
 		return
 	}
 	w.m.deps.Events.Event(pod, event.Normal, "Killing", s.Message)
@@ -341,8 +343,13 @@ func (w *worker) replace(pod *corev1.Pod, s plan.Stop) {
 	// Said before it happens: an end that is seen first must not count as the pod's.
 	w.restart[name] = w.restart[name] || s.Restart
 	w.do(name, func(ctx context.Context) func() {
-		err := w.m.deps.Runtime.StopContainer(ctx, s.Container.ID, grace)
-		return func() { w.m.logIfFailed(w.opCtx, "stop container", err) }
+		err := w.m.deps.Runtime.StopContainer(ctx, id, grace)
+		return func() {
+			if err != nil {
+				w.m.logIfFailed(w.opCtx, "stop container", err)
+				w.hold(id, retrySoon, retryLimit)
+			}
+		}
 	})
 }
 
