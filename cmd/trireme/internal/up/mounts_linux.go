@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// maxMountLine leaves room for an overlay of many layers, which its line lists.
+const maxMountLine = 1 << 20
 
 // unmountBelow detaches every mount below dir, the innermost first, and makes sure that none is left.
 func unmountBelow(dir string) error {
@@ -48,16 +52,27 @@ func mountsBelow(dir string) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return mountsIn(f, resolved)
+}
+
+// mountsIn reads the mount points below dir out of mountinfo. Half a list would be worse than none: what it misses is
+// deleted through.
+func mountsIn(mountinfo io.Reader, dir string) ([]string, error) {
 	var out []string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(mountinfo)
+	lines.Buffer(nil, maxMountLine)
+	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		const mountPoint = 4
 		if len(fields) <= mountPoint {
 			continue
 		}
-		if m := unescape(fields[mountPoint]); strings.HasPrefix(m, resolved+"/") {
+		if m := unescape(fields[mountPoint]); strings.HasPrefix(m, dir+"/") {
 			out = append(out, m)
 		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
 	}
 	return out, nil
 }

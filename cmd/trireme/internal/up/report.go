@@ -45,7 +45,7 @@ func (c *cluster) report(ctx context.Context, ready func()) error {
 		daemon.Task{Name: "up", Run: func(ctx context.Context) error {
 			defer cancel()
 			err := c.follow(ctx, conn, obs)
-			if err == nil || ctx.Err() == nil {
+			if err == nil {
 				ready()
 			}
 			return err
