@@ -80,9 +80,14 @@ func (f *follower) open(path string) error {
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
+	f.use(file)
+	return nil
+}
+
+// use makes a file the one that is read, from where it stands.
+func (f *follower) use(file *os.File) {
 	f.close()
 	f.file, f.in, f.rest = file, bufio.NewReaderSize(file, 64<<10), nil
-	return nil
 }
 
 // openFirst opens the log where the options say to begin.
@@ -185,28 +190,55 @@ func (f *follower) advance(ctx context.Context) error {
 		if err := f.drain(ctx); err != nil {
 			return err
 		}
-		next, err := f.next()
-		if err != nil || next == "" {
+		mine, err := f.file.Stat()
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		next, err := f.openAfter(mine)
+		if err != nil || next == nil {
 			return err
 		}
 		// The writer left this file before it made the next: one more look reads it to its true end.
 		if err := f.drain(ctx); err != nil {
+			_ = next.Close()
 			return err
 		}
-		if err := f.open(next); errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
-			return err
-		}
+		f.use(next)
 	}
 }
 
-// next is the file that follows the open one, empty where that is the newest.
-func (f *follower) next() (string, error) {
-	mine, err := f.file.Stat()
-	if err != nil {
-		return "", fmt.Errorf("read log: %w", err)
+// openAfter opens the file that follows one, nil where that is the newest. A rotation in between gives the newest file's
+// name to another one, so what was opened is held against a list made after that.
+func (f *follower) openAfter(mine os.FileInfo) (*os.File, error) {
+	for {
+		path, err := f.after(mine)
+		if err != nil || path == "" {
+			return nil, err
+		}
+		file, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read log: %w", err)
+		}
+		opened, err := file.Stat()
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("read log: %w", err), file.Close())
+		}
+		if path, err = f.after(mine); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		if follows, err := os.Stat(path); err == nil && os.SameFile(opened, follows) {
+			return file, nil
+		}
+		_ = file.Close()
 	}
+}
+
+// after names the file that follows one, empty where that is the newest, or a rotation is just going on: then the
+// file that it makes is an event.
+func (f *follower) after(mine os.FileInfo) (string, error) {
 	if current, err := os.Stat(f.path); err != nil || os.SameFile(mine, current) {
 		return "", nil
 	}
