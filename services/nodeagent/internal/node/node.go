@@ -255,12 +255,11 @@ func (m *Manager) sync(ctx context.Context) error {
 			m.keep(fresh)
 			stored = fresh
 		}
-		if err := m.giveCIDR(ctx, stored.GetSpec().GetPodCidr()); err != nil {
-			return err
-		}
+		// A node whose network cannot be set up says so in its status: it must not go on as Ready.
+		networkErr := m.giveCIDR(ctx, stored.GetSpec().GetPodCidr())
 		status := m.status(ctx, stored.GetStatus())
 		if !m.due(stored.GetStatus(), status) {
-			return nil
+			return networkErr
 		}
 		written, err := m.nodes.UpdateStatus(ctx, &corev1.Node{
 			Metadata: &metav1.ObjectMeta{Name: m.cfg.Name, ResourceVersion: stored.GetMetadata().GetResourceVersion()},
@@ -286,7 +285,7 @@ func (m *Manager) sync(ctx context.Context) error {
 			m.mu.Lock()
 			m.reported = time.Now()
 			m.mu.Unlock()
-			return nil
+			return networkErr
 		}
 	}
 	return fmt.Errorf("write status of node %s: it is changed by others all the time", m.cfg.Name)

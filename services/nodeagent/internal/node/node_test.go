@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/apitest"
 	"trireme.dev/services/nodeagent/internal/devices"
+	"trireme.dev/services/nodeagent/internal/runtime"
 	"trireme.dev/services/nodeagent/internal/runtime/simulated"
 )
 
@@ -24,9 +26,14 @@ type fixture struct {
 	*testing.T
 	gateway *apitest.Server
 	nodes   *client.Resource[*corev1.Node]
-	runtime *simulated.Runtime
+	runtime runtime.Runtime
 	stop    func()
 }
+
+// noNetwork is a runtime that can give pods no addresses.
+type noNetwork struct{ *simulated.Runtime }
+
+func (noNetwork) SetPodCIDR(context.Context, string) error { return errors.New("no bridge") }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
@@ -176,6 +183,30 @@ func TestHeartbeats(t *testing.T) {
 		after(90 * time.Second)
 		if got := condition(f.get(), "Ready").GetLastHeartbeatTime().AsTime(); got.Sub(first) < 5*time.Minute {
 			t.Errorf("heartbeat %s after the first", got.Sub(first))
+		}
+	})
+}
+
+func TestNodeWithoutNetworkDoesNotStayReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.start()
+		synctest.Wait()
+		f.patch(`{"spec":{"podCIDR":"10.1.0.0/24"}}`)
+		after(time.Second)
+		if c := condition(f.get(), "Ready"); c.GetStatus() != "True" {
+			t.Fatalf("condition: %v", c)
+		}
+		f.stop()
+		r, err := simulated.New(simulated.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.runtime = noNetwork{r}
+		f.start()
+		after(time.Second)
+		if c := condition(f.get(), "Ready"); c.GetStatus() != "False" {
+			t.Errorf("condition after a restart without network: %v", c)
 		}
 	})
 }

@@ -56,7 +56,8 @@ func bindFile(f *os.File, _, target string) (string, error) {
 		!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return "", fmt.Errorf("unmount %s: %w", target, err)
 	}
-	if err := os.RemoveAll(target); err != nil {
+	// Not RemoveAll: should something still be mounted here, that must not be deleted.
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
 	if info.IsDir() {

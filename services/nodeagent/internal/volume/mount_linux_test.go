@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
@@ -53,6 +54,16 @@ func TestSubPathStaysInside(t *testing.T) {
 	}
 	if err := os.WriteFile(filepath.Join(target, "f"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if got := read(t, filepath.Join(paths["v"], "dir/below/f")); got != "x" {
+		t.Errorf("read %q", got)
+	}
+	// What is mounted twice, by whomever, is not emptied.
+	if err := unix.Mount(target, target, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mounts("dir/below"); err == nil {
+		t.Error("mounted over a mount that was still there")
 	}
 	if got := read(t, filepath.Join(paths["v"], "dir/below/f")); got != "x" {
 		t.Errorf("read %q", got)
