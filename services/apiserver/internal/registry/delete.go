@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -161,7 +160,7 @@ func (r *Resource) DeleteCollection(ctx context.Context, req *metav1.DeleteColle
 			switch {
 			case apierr.IsNotFound(err): // somebody else was faster
 			case err != nil:
-				return deleted, fmt.Errorf("after %s deletions: %w", strconv.Itoa(deleted), err)
+				return deleted, fmt.Errorf("after %d deletions: %w", deleted, err)
 			default:
 				deleted++
 			}

@@ -86,6 +86,7 @@ func (m *mirror) apply(b *feed.Batch, after int64) {
 		}
 		obj, err := m.resource.decodePayload(e.Value(), e.Revision)
 		if err != nil {
+			_ = m.resource.corrupt(e.Key, err) // for the report; as in follow
 			delete(m.objects, id)
 			continue
 		}

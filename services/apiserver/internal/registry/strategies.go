@@ -67,10 +67,11 @@ var namespaceStrategy = strategy{
 		ns.Status = &corev1.NamespaceStatus{Phase: phaseActive}
 	},
 	prepareUpdate: func(next, old Object) {
-		// Only the namespace controller takes finalizers off, and only once deletion has begun.
+		// Only the namespace controller takes finalizers off, and only once deletion has begun. An update that says nothing
+		// of spec, as a manifest does, must not take them off either: the namespace would go before what is in it.
 		n, _ := next.(*corev1.Namespace)
 		o, _ := old.(*corev1.Namespace)
-		if o.GetMetadata().GetDeletionTimestamp() == nil {
+		if o.GetMetadata().GetDeletionTimestamp() == nil || n.GetSpec() == nil {
 			n.Spec = o.GetSpec()
 		}
 	},

@@ -30,7 +30,7 @@ func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send fun
 	if err != nil {
 		return err
 	}
-	out := &responses{send: send}
+	out := &responses{send: send, told: after}
 	if after == 0 {
 		if after, err = r.initial(ctx, req, filter, out); err != nil {
 			return err
@@ -75,8 +75,9 @@ func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send fun
 		if err := out.flush(); err != nil {
 			return err
 		}
-		if len(batches) == 0 && position > after {
-			after = position
+		// Not more than the last event: one that the filter took out tells the watcher nothing.
+		if len(batches) == 0 && position > out.told {
+			after = max(after, position)
 			if err := out.bookmark(position); err != nil {
 				return err
 			}
@@ -170,6 +171,7 @@ type responses struct {
 	send     func([]byte) error
 	buf      []byte
 	revision int64 // of the last event in buf
+	told     int64 // the last revision sent
 }
 
 // sendError is a failure of the caller's stream, told apart from those of the store.
@@ -215,7 +217,7 @@ func (o *responses) close(revision int64, more, initialEnd bool) error {
 		b = protowire.AppendTag(b, 4, protowire.VarintType)
 		b = protowire.AppendVarint(b, 1)
 	}
-	o.buf = nil
+	o.buf, o.told = nil, revision
 	if err := o.send(b); err != nil {
 		return &sendError{err}
 	}

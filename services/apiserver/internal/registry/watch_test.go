@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -266,6 +268,21 @@ func TestCorruptBytesFailTheirReadersOnly(t *testing.T) {
 	wantError(t, err, apierr.ReasonInternal, "is not a ConfigMap")
 	must[*corev1.ConfigMap](t)(e.maps.Get(t.Context(), "default", "good"))
 	must[*corev1.Pod](t)(e.pods.Create(t.Context(), pod("a")))
+}
+
+func TestBookmarkTellsOfEventsThatTheFilterTookOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		w := must[corev1.ConfigMapService_WatchClient](t)(e.cmRaw.Watch(ctx, &metav1.WatchRequest{LabelSelector: "app=web", AllowBookmarks: true}))
+		must[*corev1.ConfigMapWatchResponse](t)(w.Recv())
+		must[*corev1.ConfigMap](t)(e.maps.Create(ctx, configMap("other", "1")))
+		resp := must[*corev1.ConfigMapWatchResponse](t)(w.Recv())
+		if len(resp.GetEvents()) > 0 || resp.GetRevision() != e.Revision(t) {
+			t.Errorf("at revision %d: %v", e.Revision(t), resp)
+		}
+	})
 }
 
 func TestWatchEndsWhenItsCallerDoes(t *testing.T) {

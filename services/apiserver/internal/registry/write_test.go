@@ -274,6 +274,19 @@ func TestNamespaceLifecycle(t *testing.T) {
 	wantError(t, err, apierr.ReasonNotFound)
 }
 
+func TestUpdateWithoutSpecDoesNotEndANamespace(t *testing.T) {
+	e := newEnv(t)
+	ctx := t.Context()
+	spaces := client.For[*corev1.Namespace](e.Conn())
+	must[*corev1.Namespace](t)(spaces.Create(ctx, &corev1.Namespace{Metadata: &metav1.ObjectMeta{Name: "team"}}))
+	must[*corev1.Namespace](t)(spaces.Delete(ctx, "", "team", nil))
+	must[*corev1.Namespace](t)(spaces.Update(ctx, &corev1.Namespace{Metadata: &metav1.ObjectMeta{Name: "team", Labels: map[string]string{"a": "b"}}}))
+	ns := must[*corev1.Namespace](t)(spaces.Get(ctx, "", "team"))
+	if !slices.Equal(ns.GetSpec().GetFinalizers(), []string{"kubernetes"}) {
+		t.Errorf("spec %v", ns.GetSpec())
+	}
+}
+
 func TestDeleteCollection(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
