@@ -1,15 +1,18 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"trireme.dev/client"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/apiserver/apitest"
+	"trireme.dev/services/scheduler/framework"
 )
 
 // onFirstPodCommit runs hook in the first commit on pods from now on: in these tests, the binding.
@@ -35,6 +38,35 @@ func TestBindingFailsOnce(t *testing.T) {
 	c.schedule(nil)
 	c.awaitEvent("a", "FailedScheduling", "")
 	c.awaitBound("a") // the room was given back, or it would not fit
+}
+
+// panicky is a plugin with a mistake in Reserve, the first time, and in PostBind.
+type panicky struct{ reserved atomic.Bool }
+
+func (*panicky) Name() string { return "Panicky" }
+
+func (p *panicky) Reserve(context.Context, *framework.CycleState, *framework.PodInfo, string) *framework.Status {
+	if !p.reserved.Swap(true) {
+		panic("reserve")
+	}
+	return nil
+}
+
+func (*panicky) Unreserve(context.Context, *framework.CycleState, *framework.PodInfo, string) {}
+
+func (*panicky) PostBind(context.Context, *framework.CycleState, *framework.PodInfo, string) {
+	panic("post bind")
+}
+
+func TestPluginPanicOutsideOfFiltersFailsTheAttemptOnly(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
+	c.create(pod("a", gpus(1)))
+	c.schedule(nil, framework.Registration{New: func(framework.Handle) framework.Plugin { return &panicky{} }})
+	c.awaitEvent("a", "FailedScheduling", "panic while reserving: reserve")
+	c.awaitBound("a")
+	c.create(pod("b", gpus(1)))
+	c.awaitBound("b") // the room of the attempt that failed was given back
 }
 
 // TestAnswerLost: the binding was written, its answer lost. The scheduler hears of it by watch, and counts it once.

@@ -21,6 +21,7 @@ import (
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/apiserver/apitest"
+	"trireme.dev/services/scheduler/framework"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,7 +42,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // schedule starts a scheduler and returns what stops it and waits for it.
-func (c *cluster) schedule(change func(*Config)) (stop func()) {
+func (c *cluster) schedule(change func(*Config), extra ...framework.Registration) (stop func()) {
 	c.t.Helper()
 	cfg := NewConfig()
 	cfg.APIServer = "passthrough:///unused" // tasks get the connection below
@@ -50,7 +51,7 @@ func (c *cluster) schedule(change func(*Config)) (stop func()) {
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := New(cfg, slog.New(slog.DiscardHandler))
+	s, err := New(cfg, slog.New(slog.DiscardHandler), extra...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -82,7 +82,13 @@ func (c *Cycle) scheduleOne(ctx context.Context, q *framework.Queued) {
 }
 
 // commit assumes all pods in the cache, reserves and asks for permission. On failure nothing of it is left.
-func (c *Cycle) commit(ctx context.Context, group []framework.Assignment) *framework.Status {
+func (c *Cycle) commit(ctx context.Context, group []framework.Assignment) (st *framework.Status) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.rollback(ctx, group, nil)
+			st = framework.AsStatus(fmt.Errorf("panic while reserving: %v", p))
+		}
+	}()
 	for i, a := range group {
 		if err := c.Cache.Assume(a.Pod, a.Node); err != nil {
 			c.rollback(ctx, group[:i], nil)
@@ -131,7 +137,7 @@ func (c *Cycle) bind(ctx context.Context, q *framework.Queued, d Decision) {
 	uids := make([]string, len(d.Placed))
 	for i, a := range d.Placed {
 		uids[i] = a.Pod.UID()
-		c.Framework.RunPostBind(ctx, a)
+		c.postBind(ctx, a)
 		c.Reporter.Scheduled(a.Pod.Pod, a.Node)
 	}
 	if q.IsGroup() {
@@ -146,6 +152,17 @@ func (c *Cycle) bind(ctx context.Context, q *framework.Queued, d Decision) {
 	})
 	c.Logger.LogAttrs(ctx, slog.LevelInfo, "scheduled", append(about(q), slog.Int(telemetry.KeyCount, len(d.Placed)),
 		slog.String(telemetry.KeyNode, d.Placed[0].Node))...)
+}
+
+// postBind tells plugins. The pod is bound whatever becomes of that.
+func (c *Cycle) postBind(ctx context.Context, a framework.Assignment) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.Logger.LogAttrs(ctx, slog.LevelError, "panic after binding",
+				slog.String(telemetry.KeyPod, a.Pod.Name()), slog.Any(telemetry.KeyError, p))
+		}
+	}()
+	c.Framework.RunPostBind(ctx, a)
 }
 
 func (c *Cycle) tryBind(ctx context.Context, group []framework.Assignment) (st *framework.Status) {

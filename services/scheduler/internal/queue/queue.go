@@ -181,7 +181,8 @@ func (q *Queue) update(pod *framework.PodInfo) {
 	wasHeld := e.held[pod.UID()] != nil
 	e.replace(pod, q.cfg.PreEnqueue(pod))
 	action := podChange(old, pod)
-	if action == 0 {
+	regated := wasHeld != (e.held[pod.UID()] != nil)
+	if action == 0 && !regated {
 		return // only its status: nothing that could turn a decision
 	}
 	change := &framework.Change{
@@ -191,7 +192,7 @@ func (q *Queue) update(pod *framework.PodInfo) {
 	switch {
 	case e.place == placeInFlight:
 		q.record(change, nil)
-	case e.gate != nil || wasHeld != (e.held[pod.UID()] != nil) || e.place != placePool:
+	case e.gate != nil || regated || e.place != placePool:
 		q.readmit(e)
 	default:
 		if how := q.hint(e, change); how != hintSkip {

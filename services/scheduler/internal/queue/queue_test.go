@@ -379,6 +379,19 @@ func TestGroupDeletedHoldsMembers(t *testing.T) {
 	}
 }
 
+func TestPodThatIsHeldAtAStatusUpdateIsNotHandedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held *framework.Status
+		q := newQueue(func(c *Config) { c.PreEnqueue = func(*framework.PodInfo) *framework.Status { return held } })
+		q.Add(pod("a", ""), time.Now())
+		held = framework.NewStatus(framework.UnschedulableAndUnresolvable, "not now")
+		q.Update(pod("a", "", func(p *corev1.Pod) { p.Status = &corev1.PodStatus{Phase: "Pending"} }))
+		if p := q.tryPop(); p != nil {
+			t.Errorf("popped with %d pods", len(p.Pods))
+		}
+	})
+}
+
 func TestStatusUpdateWakesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(nil)
