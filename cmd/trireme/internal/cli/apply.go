@@ -14,11 +14,9 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/manifest"
 	"trireme.dev/client/merge"
+	"trireme.dev/cmd/trireme/internal/lastapplied"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
-
-// lastApplied is the annotation in which kubectl and we keep the manifest that was applied last.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // conflictRetries bounds how often a write is repeated on what others wrote meanwhile.
 const conflictRetries = 5
@@ -142,7 +140,7 @@ func lacksNamespace(err error, docs []manifest.Document) bool {
 
 // applyOne creates or changes one object and says which.
 func (c *cli) applyOne(ctx context.Context, d manifest.Document, dryRun bool) (client.Object, string, error) {
-	desired, err := withLastApplied(d.Object)
+	desired, err := lastapplied.With(d.Object)
 	if err != nil {
 		return nil, "", err
 	}
@@ -160,7 +158,7 @@ func (c *cli) applyOne(ctx context.Context, d manifest.Document, dryRun bool) (c
 		case err != nil:
 			return nil, "", err
 		}
-		merged, ok := merge.ThreeWay(lastOf(live), live, desired).(client.Object)
+		merged, ok := merge.ThreeWay(lastapplied.Of(live), live, desired).(client.Object)
 		if !ok || proto.Equal(merged, live) {
 			return live, "unchanged", nil
 		}
@@ -177,31 +175,6 @@ func (c *cli) applyOne(ctx context.Context, d manifest.Document, dryRun bool) (c
 	}
 }
 
-// withLastApplied returns a copy of a manifest's object that carries the manifest.
-func withLastApplied(object client.Object) (client.Object, error) {
-	desired, _ := proto.Clone(object).(client.Object)
-	delete(desired.GetMetadata().GetAnnotations(), lastApplied)
-	text, err := manifest.ToJSON(desired)
-	if err != nil {
-		return nil, err
-	}
-	setAnnotation(desired, lastApplied, string(text)+"\n")
-	return desired, nil
-}
-
-// lastOf reads the manifest that was applied last; nil where there is none, or none that can be read any more.
-func lastOf(live client.Object) proto.Message {
-	text := live.GetMetadata().GetAnnotations()[lastApplied]
-	if text == "" {
-		return nil
-	}
-	last := live.ProtoReflect().New().Interface()
-	if err := manifest.FromJSON([]byte(text), last); err != nil {
-		return nil
-	}
-	return last
-}
-
 // metadataOf returns an object's metadata for changing.
 func metadataOf(object client.Object) *metav1.ObjectMeta {
 	if object.GetMetadata() == nil {
@@ -212,14 +185,6 @@ func metadataOf(object client.Object) *metav1.ObjectMeta {
 }
 
 func setNamespace(object client.Object, namespace string) { metadataOf(object).Namespace = namespace }
-
-func setAnnotation(object client.Object, key, value string) {
-	meta := metadataOf(object)
-	if meta.Annotations == nil {
-		meta.Annotations = map[string]string{}
-	}
-	meta.Annotations[key] = value
-}
 
 // dryRun says how far a write goes.
 type dryRun string

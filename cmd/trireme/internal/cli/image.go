@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -13,6 +11,7 @@ import (
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
+	"trireme.dev/cmd/trireme/internal/nodeimage"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
 )
@@ -100,48 +99,13 @@ func (c *cli) onNodes(ctx context.Context, names []string, do func(node string) 
 	return c.failures(errs)
 }
 
-// loadImage sends an archive to a node.
+// loadImage sends an archive to a node and shows how far it is.
 func (c *cli) loadImage(ctx context.Context, node, file string) ([]string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	stream, err := nodev1.NewNodeServiceClient(c.conn).LoadImage(ctx)
-	if err != nil {
-		return nil, apierr.FromStatus(err)
-	}
 	progress := c.progress()
 	defer progress.clear()
-	request := &nodev1.LoadImageRequest{NodeName: node}
-	var sent int64
-	for {
-		chunk := make([]byte, 1<<20)
-		n, err := io.ReadFull(f, chunk)
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, err
-		}
-		if n == 0 && request.GetNodeName() == "" {
-			break
-		}
-		request.Chunk = chunk[:n]
-		// EOF from a send means that the answer is there already.
-		if err := stream.Send(request); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, apierr.FromStatus(err)
-		}
-		request = &nodev1.LoadImageRequest{}
-		sent += int64(n)
+	return nodeimage.Load(ctx, c.conn, node, file, func(sent int64) {
 		progress.show("loading %s into %s: %s", file, node, size(sent))
-	}
-	response, err := stream.CloseAndRecv()
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", file, apierr.FromStatus(err))
-	}
-	return response.GetImages(), nil
+	})
 }
 
 // size writes a number of bytes for people.

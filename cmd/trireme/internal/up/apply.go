@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"google.golang.org/grpc"
@@ -13,7 +12,7 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
 	"trireme.dev/client/manifest"
-	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
+	"trireme.dev/cmd/trireme/internal/lastapplied"
 )
 
 const defaultNamespace = "default"
@@ -53,7 +52,10 @@ func createAll(ctx context.Context, conn grpc.ClientConnInterface, docs []manife
 			say("warning: %s: %s", d.Source, w)
 		}
 		resource := client.Dynamic(conn, d.Kind).OnWarning(func(w string) { say("warning: %s: %s", d.Source, w) })
-		_, err := resource.Create(ctx, d.Object)
+		desired, err := lastapplied.With(d.Object)
+		if err == nil {
+			_, err = resource.Create(ctx, desired)
+		}
 		switch {
 		case err == nil:
 			created++
@@ -66,42 +68,4 @@ func createAll(ctx context.Context, conn grpc.ClientConnInterface, docs []manife
 		say("%d of %d objects created%s", created, len(docs), map[bool]string{true: ", the others are there already"}[created < len(docs)])
 	}
 	return errors.Join(errs...)
-}
-
-// loadImage imports one archive into a node's store.
-func loadImage(ctx context.Context, conn grpc.ClientConnInterface, node, file string) ([]string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	stream, err := nodev1.NewNodeServiceClient(conn).LoadImage(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", file, apierr.FromStatus(err))
-	}
-	chunk := make([]byte, 1<<20)
-	for first := true; ; first = false {
-		n, err := f.Read(chunk)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
-		if n == 0 && !first {
-			break
-		}
-		req := &nodev1.LoadImageRequest{Chunk: chunk[:n]}
-		if first {
-			req.NodeName = node
-		}
-		// EOF means that the answer has come already: CloseAndRecv has the reason.
-		if err := stream.Send(req); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, fmt.Errorf("load %s: %w", file, apierr.FromStatus(err))
-		}
-	}
-	resp, err := stream.CloseAndRecv()
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", file, apierr.FromStatus(err))
-	}
-	return resp.GetImages(), nil
 }

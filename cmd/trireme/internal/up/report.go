@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"trireme.dev/cmd/trireme/internal/nodeimage"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
 )
@@ -141,7 +142,7 @@ func (c *cluster) loadImages(ctx context.Context) error {
 	for _, f := range c.cfg.Images {
 		var names []string
 		for _, node := range c.nodes {
-			if names, err = loadImage(ctx, agent, node, f); err != nil {
+			if names, err = nodeimage.Load(ctx, agent, node, f, nil); err != nil {
 				return err
 			}
 		}

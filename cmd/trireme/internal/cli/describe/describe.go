@@ -20,13 +20,11 @@ import (
 	"trireme.dev/client/kind"
 	"trireme.dev/client/manifest"
 	"trireme.dev/cmd/trireme/internal/cli/table"
+	"trireme.dev/cmd/trireme/internal/lastapplied"
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
-
-// lastApplied is an annotation for programs.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Subject is an object with what belongs to its description.
 type Subject struct {
@@ -104,7 +102,7 @@ func (p *page) head(meta *metav1.ObjectMeta) {
 func (p *page) labels(meta *metav1.ObjectMeta) {
 	p.pairs(0, "Labels", meta.GetLabels())
 	annotations := maps.Clone(meta.GetAnnotations())
-	delete(annotations, lastApplied)
+	delete(annotations, lastapplied.Annotation)
 	p.pairs(0, "Annotations", annotations)
 }
 
