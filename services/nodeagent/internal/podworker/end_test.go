@@ -16,8 +16,6 @@ import (
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/apitest"
-	"trireme.dev/services/nodeagent/internal/devices"
-	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
 func TestPodsThatTheGatewayLostAreStopped(t *testing.T) {

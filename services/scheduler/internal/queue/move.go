@@ -31,33 +31,33 @@ func (q *Queue) Move(change framework.Change, except *framework.Queued) {
 	if len(interested) == 0 || len(q.pool) == 0 {
 		return
 	}
-	var woken []*entity
+	type wake struct {
+		e   *entity
+		how hintResult
+	}
+	var woken []wake
 	for e := range q.pool {
 		if e == exceptEntity {
 			continue
 		}
 		if e.gate != nil {
 			if _, ok := interested[e.gate.Plugin()]; ok && q.pluginHint(e, e.gate.Plugin(), &change) {
-				woken = append(woken, e)
+				woken = append(woken, wake{e, hintAfterBackoff})
 			}
 			continue
 		}
 		if overlaps(e.rejectedBy, interested) || overlaps(e.pendingBy, interested) {
-			if q.hint(e, &change) != hintSkip {
-				woken = append(woken, e)
+			if how := q.hint(e, &change); how != hintSkip {
+				woken = append(woken, wake{e, how})
 			}
 		}
 	}
 	// In the order of the queue, so that a replay of the same events gives the same order.
-	slices.SortFunc(woken, func(a, b *entity) int {
-		return cmp.Or(a.view.InitialTimestamp.Compare(b.view.InitialTimestamp), cmp.Compare(a.name(), b.name()))
+	slices.SortFunc(woken, func(a, b wake) int {
+		return cmp.Or(a.e.view.InitialTimestamp.Compare(b.e.view.InitialTimestamp), cmp.Compare(a.e.name(), b.e.name()))
 	})
-	for _, e := range woken {
-		how := hintAfterBackoff
-		if e.gate == nil {
-			how = q.hint(e, &change)
-		}
-		q.move(e, how)
+	for _, w := range woken {
+		q.move(w.e, w.how)
 	}
 }
 
