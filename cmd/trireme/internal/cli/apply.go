@@ -15,6 +15,7 @@ import (
 	"trireme.dev/client/manifest"
 	"trireme.dev/client/merge"
 	"trireme.dev/cmd/trireme/internal/lastapplied"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
@@ -69,6 +70,7 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 	if _, err := targetsOf(docs); err != nil {
 		return err
 	}
+	neededFirst(docs)
 	for _, d := range docs {
 		for _, w := range d.Warnings {
 			c.warn(d.Source, w)
@@ -104,8 +106,23 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 	return c.failures(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
 }
 
-// checkAll puts every write to the gateway without storing it. What another document brings, a namespace, may be
-// missing as yet: that is left to the write itself.
+// neededFirst puts what the gateway wants to find before others can name it in front: namespaces and priority classes.
+// All else keeps the order of the files.
+func neededFirst(docs []manifest.Document) {
+	rank := func(d manifest.Document) int {
+		switch d.Kind.Name {
+		case "Namespace":
+			return 0
+		case "PriorityClass":
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(docs, func(a, b manifest.Document) int { return rank(a) - rank(b) })
+}
+
+// checkAll puts every write to the gateway without storing it. What another document brings, a namespace or a priority
+// class, may be missing as yet: that is left to the write itself.
 func (c *cli) checkAll(ctx context.Context, docs []manifest.Document) []error {
 	var errs []error
 	for _, d := range docs {
@@ -113,7 +130,7 @@ func (c *cli) checkAll(ctx context.Context, docs []manifest.Document) []error {
 		switch {
 		case apierr.IsUnavailable(err):
 			return []error{err}
-		case isRefused(err), lacksNamespace(err, docs):
+		case isRefused(err) && !awaitsPriorityClass(err, d, docs), lacksNamespace(err, docs):
 			errs = append(errs, fmt.Errorf("%s: %w", d.Source, c.readable(err)))
 		}
 	}
@@ -136,6 +153,15 @@ func lacksNamespace(err error, docs []manifest.Document) bool {
 		!slices.ContainsFunc(docs, func(d manifest.Document) bool {
 			return d.Kind.Name == "Namespace" && d.Object.GetMetadata().GetName() == api.Key
 		})
+}
+
+// awaitsPriorityClass reports whether a pod was forbidden while a priority class that another document brings may be
+// what it lacks.
+func awaitsPriorityClass(err error, d manifest.Document, docs []manifest.Document) bool {
+	pod, ok := d.Object.(*corev1.Pod)
+	return ok && apierr.ReasonOf(err) == apierr.ReasonForbidden && slices.ContainsFunc(docs, func(d manifest.Document) bool {
+		return d.Kind.Name == "PriorityClass" && d.Object.GetMetadata().GetName() == pod.GetSpec().GetPriorityClassName()
+	})
 }
 
 // applyOne creates or changes one object and says which.

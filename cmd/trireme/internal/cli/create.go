@@ -66,10 +66,12 @@ func (c *cli) create(ctx context.Context, f *creation, docs ...manifest.Document
 	if err != nil {
 		return err
 	}
+	neededFirst(docs)
 	if dry == dryRunNone && len(docs) > 1 {
 		var errs []error
 		for _, d := range docs {
-			if _, err := c.writer(d.Kind, true).Create(ctx, d.Object); isRefused(err) || lacksNamespace(err, docs) {
+			_, err := c.writer(d.Kind, true).Create(ctx, d.Object)
+			if isRefused(err) && !awaitsPriorityClass(err, d, docs) || lacksNamespace(err, docs) {
 				errs = append(errs, at(d.Source, c.readable(err)))
 			}
 		}

@@ -15,19 +15,30 @@ import (
 	"trireme.dev/kit/daemon"
 )
 
-// readable turns an error of a call into a line that says what to do next.
+// advised is an error that says what to do next.
+type advised struct {
+	error
+	advice string
+}
+
+func (e *advised) Error() string { return e.error.Error() + e.advice }
+
+func (e *advised) Unwrap() error { return e.error }
+
+// readable turns an error of a call into a line that says what to do next. One that says so already stays as it is.
 func (c *cli) readable(err error) error {
 	var exit *daemon.ExitError
 	var api *apierr.Error
+	var done *advised
 	switch {
-	case err == nil, errors.As(err, &exit), !errors.As(err, &api):
+	case err == nil, errors.As(err, &exit), errors.As(err, &done), !errors.As(err, &api):
 		return err
 	case api.Reason == apierr.ReasonUnavailable && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return c.unreachable(err)
-	case api.Reason == apierr.ReasonUnauthenticated, api.Reason == apierr.ReasonForbidden:
-		return fmt.Errorf("%w (the gateway at %s does not allow it to this certificate; see `trireme config get-contexts`)", err, c.context.Server)
+	case api.Reason == apierr.ReasonUnauthenticated:
+		return &advised{err, fmt.Sprintf(" (the gateway at %s does not know this certificate; see `trireme config get-contexts`)", c.context.Server)}
 	case api.Reason == apierr.ReasonNotFound && api.Kind == "Namespace":
-		return fmt.Errorf("%w; `trireme get namespaces` lists those that exist", err)
+		return &advised{err, "; `trireme get namespaces` lists those that exist"}
 	}
 	return err
 }

@@ -53,6 +53,50 @@ func TestApplyIsRetriedOnConflict(t *testing.T) {
 	}
 }
 
+// A pod may name the priority class and an object the namespace that the same files bring, in whatever order.
+func TestManifestsMayBringWhatTheyNeed(t *testing.T) {
+	const files = `apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: team}
+spec: {priorityClassName: high, containers: [{name: a, image: a}]}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: b}
+spec: {priorityClassName: high, containers: [{name: a, image: a}]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team}
+`
+	for _, command := range []string{"apply", "create"} {
+		t.Run(command, func(t *testing.T) {
+			s := apitest.New(t)
+			p := newProgram(t, func(contexts.Context) (*grpc.ClientConn, error) { return s.Dial() })
+			p.must(t, files, command, "-f", "-")
+			for _, namespace := range []string{"team", "default"} {
+				if out := p.must(t, "", "get", "pods", "-n", namespace, "-o", "jsonpath={.items[*].spec.priority}"); out != "1000" {
+					t.Errorf("priority in %s: %q", namespace, out)
+				}
+			}
+			// One that nothing brings is still a mistake that stops all.
+			_, errOut, code := p.run(t.Context(), "apiVersion: v1\nkind: Namespace\nmetadata: {name: late}\n---\n"+
+				"apiVersion: v1\nkind: Pod\nmetadata: {name: c}\nspec: {priorityClassName: low, containers: [{name: a, image: a}]}\n", command, "-f", "-")
+			if code != 1 || !strings.Contains(errOut, "no PriorityClass with name low was found") || strings.Contains(errOut, "certificate") {
+				t.Errorf("code %d, %q", code, errOut)
+			}
+			if _, _, code := p.run(t.Context(), "", "get", "namespace", "late"); code != 1 {
+				t.Error("part of what was refused was written")
+			}
+		})
+	}
+}
+
 func TestWatchPrintsEachChange(t *testing.T) {
 	s := apitest.New(t)
 	p := newProgram(t, func(contexts.Context) (*grpc.ClientConn, error) { return s.Dial() })
