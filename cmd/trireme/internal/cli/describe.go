@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"trireme.dev/cmd/trireme/internal/cli/describe"
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
 func (c *cli) describeCommand() *cobra.Command {
@@ -85,7 +87,7 @@ func (c *cli) prefixed(ctx context.Context, targets []target) ([]target, error) 
 func (c *cli) describe(ctx context.Context, l located) error {
 	subject := &describe.Subject{Kind: l.kind, Object: l.object, Now: time.Now()}
 	var err error
-	if subject.Events, err = c.eventsAbout(ctx, l.kind, l.object.GetMetadata().GetNamespace(), l.object.GetMetadata().GetName()); err != nil {
+	if subject.Events, err = c.eventsAbout(ctx, l.kind, l.object.GetMetadata()); err != nil {
 		return err
 	}
 	switch o := l.object.(type) {
@@ -103,16 +105,20 @@ func (c *cli) describe(ctx context.Context, l located) error {
 	return describe.Write(c.Out, subject)
 }
 
-// eventsAbout lists what happened to an object.
-func (c *cli) eventsAbout(ctx context.Context, k *kind.Kind, namespace, name string) ([]*corev1.Event, error) {
+// eventsAbout lists what happened to an object, and not to an earlier pod of its name. Other kinds come back as what they
+// were, and a node's events may carry its name for an identity.
+func (c *cli) eventsAbout(ctx context.Context, k *kind.Kind, meta *metav1.ObjectMeta) ([]*corev1.Event, error) {
 	events, err := client.For[*corev1.Event](c.conn).List(ctx, client.ListOptions{
-		Namespace:     namespace,
-		FieldSelector: fmt.Sprintf("involvedObject.kind=%s,involvedObject.name=%s", k.Name, name),
+		Namespace:     meta.GetNamespace(),
+		FieldSelector: fmt.Sprintf("involvedObject.kind=%s,involvedObject.name=%s", k.Name, meta.GetName()),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return events.Items, nil
+	return slices.DeleteFunc(events.Items, func(e *corev1.Event) bool {
+		uid := e.GetInvolvedObject().GetUid()
+		return k.Name == "Pod" && uid != "" && uid != meta.GetUid()
+	}), nil
 }
 
 // setsOf lists the ReplicaSets that a Deployment owns.

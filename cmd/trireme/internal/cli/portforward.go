@@ -37,6 +37,9 @@ func (c *cli) portForwardCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if pod.GetSpec().GetNodeName() == "" {
+				return fmt.Errorf("pod %s is on no node yet; see `trireme describe pod %[1]s`", pod.GetMetadata().GetName())
+			}
 			return c.forwardAll(ctx, pod, address, ports)
 		}),
 	}

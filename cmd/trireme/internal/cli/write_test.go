@@ -97,6 +97,27 @@ metadata: {name: team}
 	}
 }
 
+// What happened to an earlier pod is not told of one that has its name now, and a pod on no node forwards nothing.
+func TestPodMadeAgainHasNoPast(t *testing.T) {
+	s := apitest.New(t)
+	p := newProgram(t, func(contexts.Context) (*grpc.ClientConn, error) { return s.Dial() })
+	p.must(t, "", "run", "a", "--image", "a")
+	uid := p.must(t, "", "get", "pod", "a", "-o", "jsonpath={.metadata.uid}")
+	event := func(name, uid string) {
+		t.Helper()
+		p.must(t, "apiVersion: v1\nkind: Event\nmetadata: {name: "+name+"}\nreason: "+name+
+			"\ninvolvedObject: {kind: Pod, namespace: default, name: a, uid: "+uid+"}\n", "create", "-f", "-")
+	}
+	event("its-own", uid)
+	event("of-another", "an-earlier-one")
+	if out := p.must(t, "", "describe", "pod", "a"); !strings.Contains(out, "its-own") || strings.Contains(out, "of-another") {
+		t.Errorf("described as\n%s", out)
+	}
+	if _, errOut, code := p.run(t.Context(), "", "port-forward", "a", ":80"); code != 1 || !strings.Contains(errOut, "on no node yet") {
+		t.Errorf("port-forward: code %d, %q", code, errOut)
+	}
+}
+
 func TestWatchPrintsEachChange(t *testing.T) {
 	s := apitest.New(t)
 	p := newProgram(t, func(contexts.Context) (*grpc.ClientConn, error) { return s.Dial() })
