@@ -70,7 +70,7 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 	if _, err := targetsOf(docs); err != nil {
 		return err
 	}
-	neededFirst(docs)
+	manifest.NeededFirst(docs)
 	for _, d := range docs {
 		for _, w := range d.Warnings {
 			c.warn(d.Source, w)
@@ -104,21 +104,6 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 		errs = append(errs, c.printObjects(out, applied, len(docs) == 1))
 	}
 	return c.failures(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
-}
-
-// neededFirst puts what the gateway wants to find before others can name it in front: namespaces and priority classes.
-// All else keeps the order of the files.
-func neededFirst(docs []manifest.Document) {
-	rank := func(d manifest.Document) int {
-		switch d.Kind.Name {
-		case "Namespace":
-			return 0
-		case "PriorityClass":
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(docs, func(a, b manifest.Document) int { return rank(a) - rank(b) })
 }
 
 // checkAll puts every write to the gateway without storing it. What another document brings, a namespace or a priority

@@ -66,7 +66,7 @@ func (c *cli) create(ctx context.Context, f *creation, docs ...manifest.Document
 	if err != nil {
 		return err
 	}
-	neededFirst(docs)
+	manifest.NeededFirst(docs)
 	if dry == dryRunNone && len(docs) > 1 {
 		var errs []error
 		for _, d := range docs {

@@ -39,6 +39,7 @@ func readManifests(files []string) ([]manifest.Document, error) {
 			meta.Namespace = defaultNamespace
 		}
 	}
+	manifest.NeededFirst(docs)
 	return docs, errors.Join(errs...)
 }
 
