@@ -31,7 +31,7 @@ type result struct {
 
 func main() {
 	out := flag.String("out", "build/bench", "`folder` of core.jsonl")
-	starts := flag.Int("starts", 20, "pods to start one after the other")
+	starts := flag.Int("starts", 60, "pods to start one after the other")
 	flag.Parse()
 	daemon.Main(func(ctx context.Context) error { return run(ctx, *out, *starts) })
 }
