@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"trireme.dev/cmd/trireme/internal/contexts"
+	"trireme.dev/kit/mounts"
 )
 
 // downTimeout is how long down waits for an up that stops. It is longer than any service's grace.
@@ -84,7 +85,7 @@ func purgeState(l layout, p *progress) error {
 		return err
 	}
 	for _, dir := range []string{l.dir, runDir(l)} {
-		if err := unmountBelow(dir); err != nil {
+		if err := mounts.Unmount(dir); err != nil {
 			return err
 		}
 	}

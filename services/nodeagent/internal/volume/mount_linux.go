@@ -1,17 +1,16 @@
 package volume
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"trireme.dev/client/quantity"
+	"trireme.dev/kit/mounts"
 )
 
 // mountTmpfs makes dir a file system in memory, unless it is one already. limit is a quantity, or empty.
@@ -21,14 +20,17 @@ func mountTmpfs(dir, limit string) error {
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err == nil && st.Type == unix.TMPFS_MAGIC {
-		points, err := mountsBelow(dir)
+		// The folder that dir lies in may be in memory itself: only a mount of its own counts.
+		resolved, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return fmt.Errorf("tmpfs: %w", err)
+		}
+		points, err := mounts.Below(filepath.Dir(resolved))
 		if err != nil {
 			return err
 		}
-		for _, p := range points {
-			if p == dir {
-				return nil
-			}
+		if slices.Contains(points, resolved) {
+			return nil
 		}
 	}
 	options := "mode=0777"
@@ -72,54 +74,4 @@ func bindFile(f *os.File, _, target string) (string, error) {
 		return "", fmt.Errorf("bind mount on %s: %w", target, err)
 	}
 	return target, nil
-}
-
-// unmountBelow unmounts dir and all below, the deepest first.
-func unmountBelow(dir string) error {
-	points, err := mountsBelow(dir)
-	if err != nil {
-		return err
-	}
-	sort.Sort(sort.Reverse(sort.StringSlice(points)))
-	var errs []error
-	for _, p := range points {
-		if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", p, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func mountsBelow(dir string) ([]string, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var points []string
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		fields := strings.Fields(in.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		point := unescape(fields[4])
-		if point == dir || strings.HasPrefix(point, dir+"/") {
-			points = append(points, point)
-		}
-	}
-	return points, in.Err()
-}
-
-// unescape undoes the kernel's octal escapes of blanks and backslashes.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"trireme.dev/kit/mounts"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/nodeagent/internal/podconfig"
@@ -92,20 +93,20 @@ func TestMemoryVolume(t *testing.T) {
 	if got := read(t, filepath.Join(paths["s"], "a")); got != "s" {
 		t.Errorf("secret %q", got)
 	}
-	points, err := mountsBelow(m.cfg.Dir)
+	points, err := mounts.Below(m.cfg.Dir)
 	if err != nil || len(points) != 2 {
 		t.Errorf("mounts %v %v", points, err)
 	}
 	if _, err := m.Setup(pod); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := mountsBelow(m.cfg.Dir); err != nil || len(again) != 2 {
+	if again, err := mounts.Below(m.cfg.Dir); err != nil || len(again) != 2 {
 		t.Errorf("mounts after a second setup: %v %v", again, err)
 	}
 	if err := m.Teardown("u"); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := mountsBelow(m.cfg.Dir); err != nil || len(left) > 0 {
+	if left, err := mounts.Below(m.cfg.Dir); err != nil || len(left) > 0 {
 		t.Errorf("mounts after teardown: %v %v", left, err)
 	}
 }

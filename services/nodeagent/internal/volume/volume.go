@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"trireme.dev/kit/mounts"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/nodeagent/internal/containerspec"
 	"trireme.dev/services/nodeagent/internal/podconfig"
@@ -290,7 +291,7 @@ func (m *Manager) Teardown(uid string) error {
 		return nil
 	}
 	dir := m.podDir(uid)
-	if err := unmountBelow(dir); err != nil {
+	if err := mounts.Unmount(dir); err != nil {
 		return fmt.Errorf("unmount volumes of pod %s: %w", uid, err)
 	}
 	if err := os.RemoveAll(dir); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"trireme.dev/kit/mounts"
 	"trireme.dev/kit/ociarchive"
 	"trireme.dev/services/nodeagent/internal/logs"
 	"trireme.dev/services/nodeagent/internal/runtime"
@@ -150,7 +151,7 @@ func newNode(t testing.TB) *testNode {
 		}
 		n.cleanCgroups()
 		// What is left below is reported by the test that looks for it; here it only must not stay for the next.
-		_ = mountsBelow(run, func(m string) { _ = unix.Unmount(m, unix.MNT_DETACH) })
+		_ = mounts.Unmount(run)
 		_ = os.RemoveAll(run)
 	})
 	if err := n.supervisor.Start(runtimetest.Context(t)); err != nil {
@@ -229,19 +230,6 @@ func (n *testNode) cleanCgroups() {
 	}
 }
 
-func mountsBelow(dir string, each func(string)) error {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir) {
-			each(fields[4])
-		}
-	}
-	return nil
-}
-
 // requireNothing looks at the machine itself: with no pod left there is nothing of pods left either.
 func (n *testNode) requireNothing() {
 	n.t.Helper()
@@ -249,8 +237,12 @@ func (n *testNode) requireNothing() {
 	left := func() []string {
 		var found []string
 		add := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-		if err := mountsBelow(run, func(m string) { add("mount %s", m) }); err != nil {
+		mounted, err := mounts.Below(run)
+		if err != nil {
 			n.t.Fatal(err)
+		}
+		for _, m := range mounted {
+			add("mount %s", m)
 		}
 		_ = filepath.WalkDir(cgroupMount, func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.IsDir() && strings.Contains(path, n.real.cgroups.root) && strings.HasPrefix(d.Name(), "pod") {

@@ -1,4 +1,4 @@
-package up
+package mounts
 
 import (
 	"bufio"
@@ -18,28 +18,30 @@ import (
 // maxMountLine leaves room for an overlay of many layers, which its line lists.
 const maxMountLine = 1 << 20
 
-// unmountBelow detaches every mount below dir, the innermost first, and makes sure that none is left.
-func unmountBelow(dir string) error {
+// Unmount detaches every mount below dir, not one on dir itself, the innermost first, and makes sure that none is left.
+// A dir that does not exist is success.
+func Unmount(dir string) error {
 	for range 2 { // a mount may hide another one
-		found, err := mountsBelow(dir)
+		found, err := Below(dir)
 		if err != nil {
 			return err
 		}
 		for _, m := range slices.Backward(found) {
-			if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+				// EINVAL: it went meanwhile. What is left is looked at below.
 				return fmt.Errorf("unmount %s: %w", m, err)
 			}
 		}
 	}
-	left, err := mountsBelow(dir)
+	left, err := Below(dir)
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("still mounted: %s", strings.Join(left, ", "))
 	}
 	return err
 }
 
-// mountsBelow lists mount points below dir in the order in which they were mounted.
-func mountsBelow(dir string) ([]string, error) {
+// Below lists mount points below dir in the order in which they were mounted. A dir that does not exist has none.
+func Below(dir string) ([]string, error) {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

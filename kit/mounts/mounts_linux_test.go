@@ -1,4 +1,4 @@
-package up
+package mounts
 
 import (
 	"slices"
