@@ -22,6 +22,20 @@ func ControllerOf(object client.Object) *metav1.OwnerReference {
 	return nil
 }
 
+// ByController is the index of IndexByController.
+const ByController = "controller"
+
+// IndexByController has an informer's lister find objects by the UID of their controller, under ByController. All
+// controllers that ask for it share one index.
+func IndexByController[T client.Object](i *informer.Informer[T]) {
+	i.AddIndex(ByController, func(object T) []string {
+		if owner := ControllerOf(object); owner != nil {
+			return []string{owner.GetUid()}
+		}
+		return nil
+	})
+}
+
 // OwnerKey names the object's controller where that is of the kind given: ReplicaSet.
 func OwnerKey(object client.Object, kind string) (Key, bool) {
 	owner := ControllerOf(object)

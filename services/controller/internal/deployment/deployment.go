@@ -24,12 +24,6 @@ import (
 	"trireme.dev/services/controller/internal/writes"
 )
 
-// setsByController and podsBySet are indexes.
-const (
-	setsByController = "deployment/controller"
-	podsBySet        = "deployment/replicaset"
-)
-
 // Controller reconciles Deployments.
 type Controller struct {
 	deps          Deps
@@ -55,8 +49,8 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 		setsIn:        informer.Of[*appsv1.ReplicaSet](factory, informer.Config{}),
 		podsIn:        informer.Of[*corev1.Pod](factory, informer.Config{}),
 	}
-	c.setsIn.AddIndex(setsByController, func(rs *appsv1.ReplicaSet) []string { return controllerUID(rs) })
-	c.podsIn.AddIndex(podsBySet, func(p *corev1.Pod) []string { return controllerUID(p) })
+	reconcile.IndexByController(c.setsIn)
+	reconcile.IndexByController(c.podsIn)
 	r := reconcile.New(reconcile.Config{
 		Name: "deployment", Workers: 5, Logger: deps.Logger,
 		Inputs: []string{"Deployment", "ReplicaSet", "Pod"}, Outputs: []string{"ReplicaSet", "Deployment/status"},
@@ -76,13 +70,6 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	return r
 }
 
-func controllerUID(object client.Object) []string {
-	if owner := reconcile.ControllerOf(object); owner != nil {
-		return []string{owner.GetUid()}
-	}
-	return nil
-}
-
 // Reconcile takes the next step of a Deployment.
 func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	if err := c.written.Seen(ctx, key, c.setsIn); err != nil {
@@ -92,7 +79,7 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	if !ok {
 		return reconcile.Result{}, nil
 	}
-	sets := c.setsIn.Lister().ByIndex(setsByController, d.GetMetadata().GetUid())
+	sets := c.setsIn.Lister().ByIndex(reconcile.ByController, d.GetMetadata().GetUid())
 	plan, err := Compute(Input{Deployment: d, Sets: sets, OldPods: c.oldPods(d, sets), Now: time.Now()})
 	if err != nil {
 		return reconcile.Result{}, reconcile.Terminal(err)
@@ -107,7 +94,7 @@ func (c *Controller) oldPods(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) in
 	n := 0
 	_, olds := split(d, sets)
 	for _, rs := range olds {
-		n += len(c.podsIn.Lister().ByIndex(podsBySet, rs.GetMetadata().GetUid()))
+		n += len(c.podsIn.Lister().ByIndex(reconcile.ByController, rs.GetMetadata().GetUid()))
 	}
 	return n
 }

@@ -32,9 +32,8 @@ const (
 	// firstBatch of pods; each batch that succeeds doubles the next, so that a template that cannot work costs one
 	// request and not five hundred.
 	firstBatch = 1
-	// byController and orphans are indexes of pods.
-	byController = "replicaset/controller"
-	orphans      = "replicaset/orphans"
+	// orphans is an index of the pods without a controller, by namespace.
+	orphans = "replicaset/orphans"
 )
 
 // Controller reconciles ReplicaSets.
@@ -63,12 +62,7 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 		setsIn: informer.Of[*appsv1.ReplicaSet](factory, informer.Config{}),
 		podsIn: informer.Of[*corev1.Pod](factory, informer.Config{}),
 	}
-	c.podsIn.AddIndex(byController, func(p *corev1.Pod) []string {
-		if owner := reconcile.ControllerOf(p); owner != nil {
-			return []string{owner.GetUid()}
-		}
-		return nil
-	})
+	reconcile.IndexByController(c.podsIn)
 	c.podsIn.AddIndex(orphans, func(p *corev1.Pod) []string {
 		if reconcile.ControllerOf(p) == nil {
 			return []string{p.GetMetadata().GetNamespace()}
@@ -140,7 +134,7 @@ func (c *Controller) claim(ctx context.Context, key reconcile.Key, rs *appsv1.Re
 	}
 	deleting := rs.GetMetadata().GetDeletionTimestamp() != nil
 	var mine []*corev1.Pod
-	for _, pod := range c.podsIn.Lister().ByIndex(byController, rs.GetMetadata().GetUid()) {
+	for _, pod := range c.podsIn.Lister().ByIndex(reconcile.ByController, rs.GetMetadata().GetUid()) {
 		if wanted.Matches(pod.GetMetadata().GetLabels()) || deleting {
 			mine = append(mine, pod)
 			continue
