@@ -69,13 +69,8 @@ func (r *Runtime) inspect(ctx context.Context, ref string) (*imageConfig, error)
 }
 
 func (r *Runtime) read(ctx context.Context, stored images.Image) (*imageConfig, error) {
-	r.mu.Lock()
-	known, ok := r.images[stored.Target.Digest]
-	r.mu.Unlock()
-	if ok {
-		named := *known
-		named.name = stored.Name
-		return &named, nil
+	if known, ok := r.known(stored); ok {
+		return known, nil
 	}
 	image := client.NewImage(r.client, stored)
 	desc, err := image.Config(ctx)
@@ -94,11 +89,25 @@ func (r *Runtime) read(ctx context.Context, stored images.Image) (*imageConfig, 
 		name: stored.Name, target: stored.Target, id: desc.Digest.String(),
 		chainID: identity.ChainID(spec.RootFS.DiffIDs).String(), config: spec.Config, size: size,
 	}
+	named := *read
 	r.mu.Lock()
 	r.images[stored.Target.Digest] = read
 	r.mu.Unlock()
-	named := *read
 	return &named, nil
+}
+
+// known returns a copy of what was read of an image before, under the name asked for. What is remembered changes when
+// the image is unpacked, so it is copied under the lock.
+func (r *Runtime) known(stored images.Image) (*imageConfig, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	read, ok := r.images[stored.Target.Digest]
+	if !ok {
+		return nil, false
+	}
+	named := *read
+	named.name = stored.Name
+	return &named, true
 }
 
 // resolve finds an image and sees to it that its layers are unpacked.
