@@ -3,10 +3,13 @@ package rpc
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -14,12 +17,21 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 )
 
+// pickOne spreads clients over the servers of a list: each goes through it in an order of its own and stays with the
+// first that answers. Not round_robin: a client's calls and watches then share one connection and one fate, a thousand
+// node agents do not hold a connection to every gateway, and nothing is gained for watches, which last longer than any
+// balance. Where the server goes away, the next in order is tried at once.
+const pickOne = `{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}`
+
 // ClientConfig says how to reach a server.
 type ClientConfig struct {
-	// Address is "unix:///path/to/socket" or "host:port".
+	// Address is "unix:///path/to/socket" or "host:port"; or several "host:port", separated by commas, of servers that
+	// can stand in for one another.
 	Address string
 	// CertFile, KeyFile and CAFile are the caller's certificate and the CA that signs the server's.
 	// Required for host:port unless InsecureTCP. They are read again when the certificate changes.
@@ -30,32 +42,63 @@ type ClientConfig struct {
 	InsecureTCP bool
 }
 
-// Dial returns a connection that connects when it is first used and again, within a second or so, whenever it is
-// lost. Calls made meanwhile fail with UNAVAILABLE unless they wait for ready.
-func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	creds := insecure.NewCredentials()
-	switch {
-	case cfg.Address == "":
-		return nil, fmt.Errorf("dial: no address")
-	case strings.HasPrefix(cfg.Address, "unix:"), cfg.InsecureTCP:
-	default:
-		files, err := loadFiles(cfg.CertFile, cfg.KeyFile, cfg.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("dial %s: %w", cfg.Address, err)
+// AddFlags registers the flags by which services are told how to reach the gateway and who they are:
+// --apiserver, --cert, --key, --ca and --insecure.
+func (c *ClientConfig) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Address, "apiserver", c.Address, "`address` of the gateway: unix:///path or host:port; several, comma-separated, where there are several gateways")
+	fs.StringVar(&c.CertFile, "cert", c.CertFile, "`file` with this service's certificate")
+	fs.StringVar(&c.KeyFile, "key", c.KeyFile, "`file` with its key")
+	fs.StringVar(&c.CAFile, "ca", c.CAFile, "`file` with the cluster's CA")
+	fs.BoolVar(&c.InsecureTCP, "insecure", c.InsecureTCP, "speak TCP without TLS, and let anyone call")
+}
+
+// Validate names what is wrong with the address.
+func (c *ClientConfig) Validate() error {
+	if c.Address == "" {
+		return errors.New("--apiserver: an address is needed")
+	}
+	_, err := c.servers()
+	if err != nil {
+		return fmt.Errorf("--apiserver: %w", err)
+	}
+	return nil
+}
+
+// servers are the members of a list; none where Address is a single one.
+func (c *ClientConfig) servers() ([]string, error) {
+	if !strings.Contains(c.Address, ",") {
+		return nil, nil
+	}
+	list := strings.Split(c.Address, ",")
+	for i, a := range list {
+		list[i] = strings.TrimSpace(a)
+		if host, _, err := net.SplitHostPort(list[i]); err != nil || host == "" || strings.HasPrefix(list[i], "unix:") {
+			return nil, fmt.Errorf("%q: want host:port, or several separated by commas", list[i])
 		}
-		creds = credentials.NewTLS(&tls.Config{
-			MinVersion: tls.VersionTLS13,
-			RootCAs:    files.pool,
-			ServerName: cfg.ServerName,
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				return files.certificate(), nil
-			},
-		})
+	}
+	return list, nil
+}
+
+// Dial returns a connection that connects when it is first used and again, within a second or so, whenever it is
+// lost; with several servers, to the next one. Calls made meanwhile fail with UNAVAILABLE unless they wait for ready.
+func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	if cfg.Address == "" {
+		return nil, fmt.Errorf("dial: no address")
+	}
+	servers, err := cfg.servers()
+	if err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	creds, err := clientCredentials(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", cfg.Address, err)
 	}
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
+		clientSpans(),
 		// The cluster's own traffic has no business with a proxy meant for the outside.
 		grpc.WithNoProxy(),
+		grpc.WithDefaultServiceConfig(pickOne),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		// gRPC's default grows to two minutes: a restarted gateway must be found at once.
@@ -64,11 +107,42 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 			MinConnectTimeout: 3 * time.Second,
 		}),
 	}
-	conn, err := grpc.NewClient(cfg.Address, append(own, opts...)...)
+	target := cfg.Address
+	if servers != nil {
+		list := manual.NewBuilderWithScheme("gateways")
+		state := resolver.State{}
+		for _, s := range servers {
+			host, _, _ := net.SplitHostPort(s) // servers has checked it
+			// Each proves to be the host that was dialled.
+			state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: s, ServerName: host}}})
+		}
+		list.InitialState(state)
+		own = append(own, grpc.WithResolvers(list))
+		target = "gateways:///" + servers[0]
+	}
+	conn, err := grpc.NewClient(target, append(own, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", cfg.Address, err)
 	}
 	return conn, nil
+}
+
+func clientCredentials(cfg ClientConfig) (credentials.TransportCredentials, error) {
+	if strings.HasPrefix(cfg.Address, "unix:") || cfg.InsecureTCP {
+		return insecure.NewCredentials(), nil
+	}
+	files, err := loadFiles(cfg.CertFile, cfg.KeyFile, cfg.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13,
+		RootCAs:    files.pool,
+		ServerName: cfg.ServerName,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return files.certificate(), nil
+		},
+	}), nil
 }
 
 // WaitServing blocks until the server behind conn reports that it serves, or ctx is done. A process that starts together

@@ -115,8 +115,11 @@ func (s *Server) mapErrorsStream(srv any, ss grpc.ServerStream, _ *grpc.StreamSe
 }
 
 // drainStream ends a stream's context when the server stops: a watch would otherwise hold up the stop for as
-// long as its client likes.
-func (s *Server) drainStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+// long as its client likes. What the handler still sends then is delivered: only its context ends, not the stream.
+func (s *Server) drainStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if s.cfg.Unary != nil && s.cfg.Unary(info.FullMethod) {
+		return next(srv, ss)
+	}
 	ctx, cancel := context.WithCancelCause(ss.Context())
 	defer cancel(nil)
 	stop := context.AfterFunc(s.drain, func() { cancel(errDraining) })

@@ -47,6 +47,9 @@ type ServerConfig struct {
 	InsecureTCP bool
 	// DrainTimeout bounds how long Run waits for calls in flight when ctx ends; 5 s when zero.
 	DrainTimeout time.Duration
+	// Unary tells which methods of an unknown-service handler, to which gRPC gives streams only, are calls with an end:
+	// those finish when the server stops, like other unary calls. Nil means none. Streams are told to end.
+	Unary func(method string) bool
 	// NoReflection leaves the reflection service out, for a server that registers its own.
 	NoReflection bool
 }
@@ -80,6 +83,7 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 
 	own := []grpc.ServerOption{
 		grpc.Creds(creds),
+		serverSpans(),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -112,8 +116,9 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Addr is the address of the TCP listener, nil when there is none. Valid once Ready is closed.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// Run listens on what the configuration names, serves until ctx is done, then drains: health turns
-// NOT_SERVING, streams end with UNAVAILABLE, unary calls finish, for DrainTimeout at most.
+// Run listens on what the configuration names, serves until ctx is done, then drains: health turns NOT_SERVING, clients
+// are told to connect elsewhere, streams end with UNAVAILABLE after what was sent on them, unary calls finish, for
+// DrainTimeout at most. Under systemd it reports when it serves and when it stops.
 func (s *Server) Run(ctx context.Context) error {
 	var lis []net.Listener
 	closeAll := func() {
@@ -157,12 +162,14 @@ func (s *Server) Serve(ctx context.Context, lis ...net.Listener) error {
 	}
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
 	close(s.ready)
+	notify("READY=1")
 
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
+	notify("STOPPING=1")
 	s.shutdown()
 	wg.Wait()
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {

@@ -43,15 +43,13 @@ func New(cfg Config, logger *slog.Logger) (*Controller, error) {
 	if cfg.Socket != "" || cfg.Listen != "" {
 		c.server, err = rpc.NewServer(rpc.ServerConfig{
 			Name: "controller", UnixSocket: cfg.Socket, TCP: cfg.Listen,
-			CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile, InsecureTCP: cfg.Insecure,
+			CertFile: cfg.Gateway.CertFile, KeyFile: cfg.Gateway.KeyFile, CAFile: cfg.Gateway.CAFile, InsecureTCP: cfg.Gateway.InsecureTCP,
 		}, logger)
 		if err != nil {
 			return nil, err
 		}
 	}
-	c.conn, err = rpc.Dial(rpc.ClientConfig{
-		Address: cfg.APIServer, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile, InsecureTCP: cfg.Insecure,
-	})
+	c.conn, err = rpc.Dial(cfg.Gateway)
 	if err != nil {
 		return nil, err
 	}

@@ -6,12 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"trireme.dev/client/quantity"
+	"trireme.dev/kit/rpc"
 )
 
 const (
@@ -22,12 +22,8 @@ const (
 
 // Config is what an operator sets.
 type Config struct {
-	// APIServer is the gateway's address: unix:///path or host:port. Required.
-	APIServer string
-	// CertFile, KeyFile and CAFile identify the node to the gateway, and to callers where it listens on TCP.
-	CertFile, KeyFile, CAFile string
-	// Insecure speaks TCP without TLS, and lets anyone call.
-	Insecure bool
+	// Gateway is how to reach the gateway; the certificate is the node's, and is also shown to callers on Listen.
+	Gateway rpc.ClientConfig
 	// Listen is a host:port at which the gateway reaches the agent; without it there are no logs and no exec.
 	Listen string
 	// Socket is the agent's own unix socket; empty for none.
@@ -56,11 +52,7 @@ type Config struct {
 
 // AddFlags registers the flags of all fields.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.APIServer, "apiserver", c.APIServer, "`address` of the gateway: unix:///path or host:port")
-	fs.StringVar(&c.CertFile, "cert", c.CertFile, "`file` with the node's certificate")
-	fs.StringVar(&c.KeyFile, "key", c.KeyFile, "`file` with its key")
-	fs.StringVar(&c.CAFile, "ca", c.CAFile, "`file` with the cluster's CA")
-	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "speak TCP without TLS and let anyone call")
+	c.Gateway.AddFlags(fs)
 	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` at which the gateway reaches the agent")
 	fs.StringVar(&c.Socket, "socket", c.Socket, "the agent's own unix `socket`")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` of the node, the host's by default; with --simulate the prefix of names, sim by default")
@@ -79,8 +71,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 // Validate names all that is wrong.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.APIServer == "" {
-		errs = append(errs, errors.New("--apiserver: an address is needed"))
+	if err := c.Gateway.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if !filepath.IsAbs(c.StateDir) {
 		errs = append(errs, fmt.Errorf("--state-dir %q: want an absolute path", c.StateDir))
@@ -170,11 +162,3 @@ func (c Config) nodeNames() []string {
 
 // nodeDir keeps what belongs to one node.
 func (c Config) nodeDir(node string) string { return filepath.Join(c.StateDir, "nodes", node) }
-
-// version of the program that runs.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "v0.0.0-devel"
-}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"trireme.dev/kit/rpc"
 )
 
 func TestConfigNamesAllThatIsWrong(t *testing.T) {
@@ -18,7 +19,7 @@ func TestConfigNamesAllThatIsWrong(t *testing.T) {
 			t.Errorf("%v lacks %s", err, want)
 		}
 	}
-	cfg = Config{APIServer: "unix:///a", StateDir: "/s", ContainerdSocket: "/c", RuntimeBin: "/b"}
+	cfg = Config{Gateway: rpc.ClientConfig{Address: "unix:///a"}, StateDir: "/s", ContainerdSocket: "/c", RuntimeBin: "/b"}
 	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "--containerd, --runtime-bin: want one of them, or --simulate") {
 		t.Errorf("both runtimes: %v", err)
 	}

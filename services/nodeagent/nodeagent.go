@@ -53,9 +53,7 @@ func New(cfg Config, logger *slog.Logger) (*Agent, error) {
 
 // Run works until ctx ends. Containers keep running then, and the next agent takes them up.
 func (a *Agent) Run(ctx context.Context) error {
-	conn, err := rpc.Dial(rpc.ClientConfig{
-		Address: a.cfg.APIServer, CertFile: a.cfg.CertFile, KeyFile: a.cfg.KeyFile, CAFile: a.cfg.CAFile, InsecureTCP: a.cfg.Insecure,
-	})
+	conn, err := rpc.Dial(a.cfg.Gateway)
 	if err != nil {
 		return err
 	}
@@ -71,7 +69,7 @@ func (a *Agent) serve(ctx context.Context, conn grpc.ClientConnInterface) error 
 		var err error
 		api, err = rpc.NewServer(rpc.ServerConfig{
 			Name: "nodeagent", UnixSocket: a.cfg.Socket, TCP: a.cfg.Listen,
-			CertFile: a.cfg.CertFile, KeyFile: a.cfg.KeyFile, CAFile: a.cfg.CAFile, InsecureTCP: a.cfg.Insecure,
+			CertFile: a.cfg.Gateway.CertFile, KeyFile: a.cfg.Gateway.KeyFile, CAFile: a.cfg.Gateway.CAFile, InsecureTCP: a.cfg.Gateway.InsecureTCP,
 		}, a.logger)
 		if err != nil {
 			return err
@@ -94,7 +92,7 @@ func (a *Agent) serve(ctx context.Context, conn grpc.ClientConnInterface) error 
 		}})
 	}
 	if api != nil {
-		server.New(served, version(), a.cfg.Insecure, a.logger).Register(api)
+		server.New(served, telemetry.Version(), a.cfg.Gateway.InsecureTCP, a.logger).Register(api)
 	}
 	return daemon.Run(ctx, tasks...)
 }
@@ -129,7 +127,7 @@ func (a *Agent) node(ctx context.Context, conn grpc.ClientConnInterface, name st
 
 	var pods *podworker.Manager
 	self, err := node.New(node.Config{
-		Name: name, IPs: []string{a.cfg.NodeIP}, Port: func() int32 { return port(api) }, Version: version(),
+		Name: name, IPs: []string{a.cfg.NodeIP}, Port: func() int32 { return port(api) }, Version: telemetry.Version(),
 		Machine: a.cfg.simulatedMachine(), StateDir: dir, Labels: a.cfg.Labels, Wake: func() { pods.Wake() },
 	}, node.Deps{Conn: conn, Factory: factory, Runtime: engine, Devices: plugins, Logger: logger})
 	if err != nil {

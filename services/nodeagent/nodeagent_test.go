@@ -14,6 +14,7 @@ import (
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
+	"trireme.dev/kit/rpc"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/apitest"
@@ -62,7 +63,7 @@ func shortDir(t *testing.T) string {
 }
 
 func (c *cluster) config() Config {
-	return Config{APIServer: "unused", StateDir: c.dir, Simulate: 1, NodeName: "sim", Socket: c.dir + "/agent.sock"}
+	return Config{Gateway: rpc.ClientConfig{Address: "unused"}, StateDir: c.dir, Simulate: 1, NodeName: "sim", Socket: c.dir + "/agent.sock"}
 }
 
 func (c *cluster) startAgent() {

@@ -22,6 +22,7 @@ import (
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
+	"trireme.dev/kit/rpc"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
@@ -82,7 +83,7 @@ func realContainers(t *testing.T) {
 	c := &cluster{T: t, gateway: gateway, conn: gateway.Conn(), dir: shortDir(t)}
 	c.pods, c.nodes = client.For[*corev1.Pod](c.conn), client.For[*corev1.Node](c.conn)
 	cfg := Config{
-		APIServer: "unused", StateDir: c.dir, RunDir: run, NodeName: "sim-0", NodeIP: "127.0.0.1", Socket: c.dir + "/agent.sock",
+		Gateway: rpc.ClientConfig{Address: "unused"}, StateDir: c.dir, RunDir: run, NodeName: "sim-0", NodeIP: "127.0.0.1", Socket: c.dir + "/agent.sock",
 		PluginDir: c.dir + "/plugins", RuntimeBin: filepath.Join(repository(t), "build/runtime/bin"),
 	}
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))

@@ -235,7 +235,7 @@ func TestOnlyTheGatewayMayCall(t *testing.T) {
 	cert, key, ca, callers := identities(t, dir)
 	c.stop()
 	secure := c.config()
-	secure.Socket, secure.Listen, secure.CertFile, secure.KeyFile, secure.CAFile = "", "127.0.0.1:0", cert, key, ca
+	secure.Socket, secure.Listen, secure.Gateway.CertFile, secure.Gateway.KeyFile, secure.Gateway.CAFile = "", "127.0.0.1:0", cert, key, ca
 	c.startWith(secure)
 	n := c.waitNode(func(n *corev1.Node) bool {
 		return n.GetStatus().GetDaemonEndpoints().GetKubeletEndpoint().GetPort() > 0

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"trireme.dev/kit/rpc"
 )
 
 const (
@@ -16,12 +18,8 @@ const (
 
 // Config is what an operator sets.
 type Config struct {
-	// APIServer is the gateway's address: unix:///path or host:port. Required.
-	APIServer string
-	// CertFile, KeyFile and CAFile identify the scheduler to the gateway, and to callers where it listens on TCP.
-	CertFile, KeyFile, CAFile string
-	// Insecure speaks TCP without TLS.
-	Insecure bool
+	// Gateway is how to reach the gateway; its certificate is also the one that is shown to callers on Listen.
+	Gateway rpc.ClientConfig
 	// Listen is a host:port for health and reflection; empty for none.
 	Listen string
 	// Socket is a unix socket for the same; empty for none.
@@ -51,11 +49,7 @@ func NewConfig() Config {
 
 // AddFlags registers the flags of all fields.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.APIServer, "apiserver", c.APIServer, "`address` of the gateway: unix:///path or host:port")
-	fs.StringVar(&c.CertFile, "cert", c.CertFile, "`file` with the scheduler's certificate")
-	fs.StringVar(&c.KeyFile, "key", c.KeyFile, "`file` with its key")
-	fs.StringVar(&c.CAFile, "ca", c.CAFile, "`file` with the cluster's CA")
-	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "speak TCP without TLS")
+	c.Gateway.AddFlags(fs)
 	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` for health and reflection")
 	fs.StringVar(&c.Socket, "socket", c.Socket, "unix `socket` for health and reflection")
 	fs.StringVar(&c.SchedulerName, "scheduler-name", c.SchedulerName, "`name` that pods choose this scheduler by")
@@ -69,8 +63,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 // Validate names all that is wrong.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.APIServer == "" {
-		errs = append(errs, errors.New("--apiserver: an address is needed"))
+	if err := c.Gateway.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.InitialBackoff < 0 || c.MaxBackoff < 0 {
 		errs = append(errs, errors.New("--pod-initial-backoff, --pod-max-backoff: want 0 or more"))

@@ -64,15 +64,13 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 	if cfg.Socket != "" || cfg.Listen != "" {
 		s.server, err = rpc.NewServer(rpc.ServerConfig{
 			Name: "scheduler", UnixSocket: cfg.Socket, TCP: cfg.Listen,
-			CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile, InsecureTCP: cfg.Insecure,
+			CertFile: cfg.Gateway.CertFile, KeyFile: cfg.Gateway.KeyFile, CAFile: cfg.Gateway.CAFile, InsecureTCP: cfg.Gateway.InsecureTCP,
 		}, logger)
 		if err != nil {
 			return nil, err
 		}
 	}
-	s.conn, err = rpc.Dial(rpc.ClientConfig{
-		Address: cfg.APIServer, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile, InsecureTCP: cfg.Insecure,
-	})
+	s.conn, err = rpc.Dial(cfg.Gateway)
 	if err != nil {
 		return nil, err
 	}

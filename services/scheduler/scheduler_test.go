@@ -45,8 +45,8 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) schedule(change func(*Config), extra ...framework.Registration) (stop func()) {
 	c.t.Helper()
 	cfg := NewConfig()
-	cfg.APIServer = "passthrough:///unused" // tasks get the connection below
-	cfg.Insecure = true
+	cfg.Gateway.Address = "passthrough:///unused" // tasks get the connection below
+	cfg.Gateway.InsecureTCP = true
 	cfg.LeaderElect = false
 	if change != nil {
 		change(&cfg)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"trireme.dev/kit/pki"
+	"trireme.dev/kit/rpc"
 	"trireme.dev/services/deviced"
 	"trireme.dev/services/nodeagent"
 )
@@ -36,8 +37,8 @@ func specs(l layout, certs map[string]pki.Files, gateway string, agent nodeagent
 // agentConfig is how the node agent runs; runtimeDir and containerd are empty where nodes are simulated.
 func agentConfig(cfg Config, l layout, certs pki.Files, gateway, listen, node, runtimeDir string) nodeagent.Config {
 	c := nodeagent.Config{
-		APIServer: reach(gateway), CertFile: certs.Cert, KeyFile: certs.Key, CAFile: certs.CA,
-		Socket: l.socket("nodeagent"), Listen: listen, NodeName: node, NodeIP: hostOf(listen),
+		Gateway: rpc.ClientConfig{Address: reach(gateway), CertFile: certs.Cert, KeyFile: certs.Key, CAFile: certs.CA},
+		Socket:  l.socket("nodeagent"), Listen: listen, NodeName: node, NodeIP: hostOf(listen),
 		StateDir: l.dir, RunDir: runDir(l), Simulate: cfg.Simulate,
 	}
 	if cfg.Simulate == 0 {
@@ -48,9 +49,9 @@ func agentConfig(cfg Config, l layout, certs pki.Files, gateway, listen, node, r
 
 func agentArgs(c nodeagent.Config) []string {
 	args := append([]string{
-		"--apiserver=" + c.APIServer, "--socket=" + c.Socket, "--listen=" + c.Listen,
+		"--apiserver=" + c.Gateway.Address, "--socket=" + c.Socket, "--listen=" + c.Listen,
 		"--node-name=" + c.NodeName, "--state-dir=" + c.StateDir, "--run-dir=" + c.RunDir,
-	}, tls(pki.Files{Cert: c.CertFile, Key: c.KeyFile, CA: c.CAFile})...)
+	}, tls(pki.Files{Cert: c.Gateway.CertFile, Key: c.Gateway.KeyFile, CA: c.Gateway.CAFile})...)
 	for flag, value := range map[string]string{
 		"--node-ip=": c.NodeIP, "--runtime-bin=": c.RuntimeBin, "--containerd=": c.ContainerdSocket, "--plugin-dir=": c.PluginDir,
 	} {
