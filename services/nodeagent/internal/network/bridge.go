@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -44,6 +45,8 @@ type Bridge struct {
 	cidr netip.Prefix
 	last netip.Addr
 	pods map[string]attachment
+	// peers are the ranges of other nodes' pods, sorted, without overlaps.
+	peers []netip.Prefix
 }
 
 // attachment is the record of one pod, kept in a file.
@@ -113,6 +116,39 @@ func (b *Bridge) SetCIDR(_ context.Context, cidr netip.Prefix) error {
 		return fmt.Errorf("nftables table %s: %w", b.cfg.TableName, err)
 	}
 	b.cidr = cidr
+	return nil
+}
+
+// SetPeers says which ranges belong to pods of other nodes: what goes there keeps its source address, so that pods see each
+// other's. It may be repeated, and called before SetCIDR. Ranges that overlap others of the list are an error.
+func (b *Bridge) SetPeers(_ context.Context, ranges []netip.Prefix) error {
+	sorted := make([]netip.Prefix, 0, len(ranges))
+	for _, p := range ranges {
+		if !p.Addr().Is4() {
+			return fmt.Errorf("pod range %s: want an IPv4 range", p)
+		}
+		sorted = append(sorted, p.Masked())
+	}
+	slices.SortFunc(sorted, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i].Overlaps(sorted[i-1]) {
+			return fmt.Errorf("pod ranges %s and %s overlap", sorted[i-1], sorted[i])
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Equal(sorted, b.peers) {
+		return nil
+	}
+	before := b.peers
+	b.peers = sorted
+	if !b.cidr.IsValid() {
+		return nil // SetCIDR makes the rules with them
+	}
+	if err := b.replacePeers(); err != nil {
+		b.peers = before
+		return fmt.Errorf("nftables set %s: %w", peerSet, err)
+	}
 	return nil
 }
 

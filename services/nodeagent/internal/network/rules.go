@@ -19,9 +19,12 @@ import (
 // The table's chains:
 //
 //	prerouting, output ──(to a local address)──▶ hostports: one dnat rule per host port, marked with its pod
-//	postrouting: masquerade what leaves the pod range, and what reached a pod through a host port from the node
-//	             itself or from a pod
-const hostPortChain = "hostports"
+//	postrouting: masquerade what leaves the pod range for elsewhere than pods of other nodes (set peers), and what reached a
+//	             pod through a host port from the node itself or from a pod
+const (
+	hostPortChain = "hostports"
+	peerSet       = "peers"
+)
 
 func (b *Bridge) table() *nftables.Table {
 	return &nftables.Table{Name: b.cfg.TableName, Family: nftables.TableFamilyIPv4}
@@ -36,6 +39,10 @@ func (b *Bridge) ensureRules(cidr netip.Prefix) error {
 	table := c.AddTable(b.table())
 	c.DelTable(table)
 	table = c.AddTable(b.table())
+	peers := b.peerSet(table)
+	if err := c.AddSet(peers, intervals(b.peers)); err != nil {
+		return fmt.Errorf("add set %s: %w", peerSet, err)
+	}
 	ports := c.AddChain(&nftables.Chain{Name: hostPortChain, Table: table})
 	for name, hook := range map[string]*nftables.ChainHook{
 		"prerouting": nftables.ChainHookPrerouting,
@@ -55,7 +62,7 @@ func (b *Bridge) ensureRules(cidr netip.Prefix) error {
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
 	for _, exprs := range [][]expr.Any{
-		concat(source(cidr, expr.CmpOpEq), destination(cidr, expr.CmpOpNeq), notMulticast()),
+		concat(source(cidr, expr.CmpOpEq), destination(cidr, expr.CmpOpNeq), notIn(peers), notMulticast()),
 		concat(source(netip.MustParsePrefix("127.0.0.0/8"), expr.CmpOpEq), outInterface(b.cfg.BridgeName)),
 		concat(source(cidr, expr.CmpOpEq), outInterface(b.cfg.BridgeName), translated()),
 	} {
@@ -65,6 +72,60 @@ func (b *Bridge) ensureRules(cidr netip.Prefix) error {
 		addPortRules(c, table, ports, uid, a)
 	}
 	return c.Flush()
+}
+
+// peerSet is the set of the ranges of other nodes' pods.
+func (b *Bridge) peerSet(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: table, Name: peerSet, KeyType: nftables.TypeIPAddr, Interval: true}
+}
+
+// intervals gives sorted ranges as the kernel takes them: a first address, and as an end the first one behind. Ranges without a
+// gap between them are one, since an address cannot be both. What reaches the last address of all has no end.
+func intervals(ranges []netip.Prefix) []nftables.SetElement {
+	var out []nftables.SetElement
+	key := func(n uint64) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+	const all = 1 << 32
+	for i := 0; i < len(ranges); {
+		first := ranges[i].Masked().Addr().As4()
+		begin := uint64(binary.BigEndian.Uint32(first[:]))
+		end := begin
+		for ; i < len(ranges); i++ {
+			next := ranges[i].Masked().Addr().As4()
+			if uint64(binary.BigEndian.Uint32(next[:])) != end {
+				break
+			}
+			end += 1 << (32 - ranges[i].Bits())
+		}
+		out = append(out, nftables.SetElement{Key: key(begin)})
+		if end < all {
+			out = append(out, nftables.SetElement{Key: key(end), IntervalEnd: true})
+		}
+	}
+	return out
+}
+
+// replacePeers puts the set's content right, in one transaction.
+func (b *Bridge) replacePeers() error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	set := b.peerSet(b.table())
+	c.FlushSet(set)
+	if elements := intervals(b.peers); len(elements) > 0 {
+		if err := c.SetAddElements(set, elements); err != nil {
+			return err
+		}
+	}
+	return c.Flush()
+}
+
+// notIn matches destinations outside of a set.
+func notIn(set *nftables.Set) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
+		&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, Invert: true},
+	}
 }
 
 func (b *Bridge) removeTable() error {
