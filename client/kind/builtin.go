@@ -3,6 +3,7 @@ package kind
 // Builtin reads what these packages registered with protobuf when they were loaded.
 import (
 	_ "trireme.dev/proto/gen/trireme/apps/v1"
+	_ "trireme.dev/proto/gen/trireme/component/v1"
 	_ "trireme.dev/proto/gen/trireme/coordination/v1"
 	_ "trireme.dev/proto/gen/trireme/core/v1"
 	_ "trireme.dev/proto/gen/trireme/scheduling/v1"

@@ -17,7 +17,7 @@ func TestBuiltin(t *testing.T) {
 	for _, k := range r.All() {
 		names = append(names, k.String())
 	}
-	want := "Deployment.apps ReplicaSet.apps Lease.coordination ConfigMap.core Event.core Namespace.core Node.core Pod.core " +
+	want := "Deployment.apps ReplicaSet.apps Component.component Lease.coordination ConfigMap.core Event.core Namespace.core Node.core Pod.core " +
 		"Secret.core Service.core ServiceAccount.core PodGroup.scheduling PriorityClass.scheduling"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("kinds %s\nwant  %s", got, want)

@@ -22,6 +22,7 @@ import (
 
 	"trireme.dev/client/kind"
 	_ "trireme.dev/proto/gen/trireme/apps/v1"         // its kinds
+	_ "trireme.dev/proto/gen/trireme/component/v1"    // its kinds
 	_ "trireme.dev/proto/gen/trireme/coordination/v1" // its kinds
 	_ "trireme.dev/proto/gen/trireme/core/v1"         // its kinds
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
@@ -31,6 +32,7 @@ import (
 // otherShape are the apiVersions that k8s.io/api cannot be asked about.
 var otherShape = map[string]string{
 	"scheduling.k8s.io/v1alpha2 PodGroup": "older than the oldest version in k8s.io/api",
+	"component.trireme.dev/v1 Component":  "Kubernetes has no such kind",
 	"events.k8s.io/v1 Event":              "the same kind under other field names, which event.proto names; we print v1",
 }
 

@@ -13,6 +13,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
+	v11 "trireme.dev/proto/gen/trireme/component/v1"
 	v1 "trireme.dev/proto/gen/trireme/core/v1"
 	unsafe "unsafe"
 )
@@ -495,7 +496,11 @@ type GetInfoResponse struct {
 	// simulated is true where no container really runs.
 	Simulated bool `protobuf:"varint,4,opt,name=simulated,proto3" json:"simulated,omitempty"`
 	// node_name that the agent serves.
-	NodeName      string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
+	NodeName string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
+	// agent is the state of the node agent's process.
+	Agent *v11.ComponentStatus `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	// device_plugins that the node has or had within the last minutes, by resource.
+	DevicePlugins []*DevicePlugin `protobuf:"bytes,7,rep,name=device_plugins,json=devicePlugins,proto3" json:"device_plugins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -565,11 +570,116 @@ func (x *GetInfoResponse) GetNodeName() string {
 	return ""
 }
 
+func (x *GetInfoResponse) GetAgent() *v11.ComponentStatus {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *GetInfoResponse) GetDevicePlugins() []*DevicePlugin {
+	if x != nil {
+		return x.DevicePlugins
+	}
+	return nil
+}
+
+// DevicePlugin is a process that offers devices to a node.
+type DevicePlugin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// resource_name that it offers: nvidia.com/gpu.
+	ResourceName string `protobuf:"bytes,1,opt,name=resource_name,json=resourceName,proto3" json:"resource_name,omitempty"`
+	// endpoint is its socket in the folder of device plugins; empty where it has not registered since the agent began.
+	Endpoint string `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// registered is true while the agent is connected to it.
+	Registered bool `protobuf:"varint,3,opt,name=registered,proto3" json:"registered,omitempty"`
+	// devices that it offers, and how many of them are healthy.
+	Devices int32 `protobuf:"varint,4,opt,name=devices,proto3" json:"devices,omitempty"`
+	// healthy devices.
+	Healthy int32 `protobuf:"varint,5,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// status of its process; absent for a plugin that does not tell.
+	Status        *v11.ComponentStatus `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DevicePlugin) Reset() {
+	*x = DevicePlugin{}
+	mi := &file_trireme_node_v1_node_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DevicePlugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DevicePlugin) ProtoMessage() {}
+
+func (x *DevicePlugin) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_node_v1_node_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DevicePlugin.ProtoReflect.Descriptor instead.
+func (*DevicePlugin) Descriptor() ([]byte, []int) {
+	return file_trireme_node_v1_node_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DevicePlugin) GetResourceName() string {
+	if x != nil {
+		return x.ResourceName
+	}
+	return ""
+}
+
+func (x *DevicePlugin) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *DevicePlugin) GetRegistered() bool {
+	if x != nil {
+		return x.Registered
+	}
+	return false
+}
+
+func (x *DevicePlugin) GetDevices() int32 {
+	if x != nil {
+		return x.Devices
+	}
+	return 0
+}
+
+func (x *DevicePlugin) GetHealthy() int32 {
+	if x != nil {
+		return x.Healthy
+	}
+	return 0
+}
+
+func (x *DevicePlugin) GetStatus() *v11.ComponentStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 var File_trireme_node_v1_node_service_proto protoreflect.FileDescriptor
 
 const file_trireme_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
-	"\"trireme/node/v1/node_service.proto\x12\x0ftrireme.node.v1\x1a trireme/core/v1/pod_stream.proto\"b\n" +
+	"\"trireme/node/v1/node_service.proto\x12\x0ftrireme.node.v1\x1a$trireme/component/v1/component.proto\x1a trireme/core/v1/pod_stream.proto\"b\n" +
 	"\x0fNodeLogsRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x126\n" +
 	"\arequest\x18\x02 \x01(\v2\x1c.trireme.core.v1.LogsRequestR\arequest\"b\n" +
@@ -593,13 +703,24 @@ const file_trireme_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"-\n" +
 	"\x0eGetInfoRequest\x12\x1b\n" +
-	"\tnode_name\x18\x01 \x01(\tR\bnodeName\"\xb2\x01\n" +
+	"\tnode_name\x18\x01 \x01(\tR\bnodeName\"\xb5\x02\n" +
 	"\x0fGetInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fruntime_name\x18\x02 \x01(\tR\vruntimeName\x12'\n" +
 	"\x0fruntime_version\x18\x03 \x01(\tR\x0eruntimeVersion\x12\x1c\n" +
 	"\tsimulated\x18\x04 \x01(\bR\tsimulated\x12\x1b\n" +
-	"\tnode_name\x18\x05 \x01(\tR\bnodeName2\x82\x04\n" +
+	"\tnode_name\x18\x05 \x01(\tR\bnodeName\x12;\n" +
+	"\x05agent\x18\x06 \x01(\v2%.trireme.component.v1.ComponentStatusR\x05agent\x12D\n" +
+	"\x0edevice_plugins\x18\a \x03(\v2\x1d.trireme.node.v1.DevicePluginR\rdevicePlugins\"\xe2\x01\n" +
+	"\fDevicePlugin\x12#\n" +
+	"\rresource_name\x18\x01 \x01(\tR\fresourceName\x12\x1a\n" +
+	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x1e\n" +
+	"\n" +
+	"registered\x18\x03 \x01(\bR\n" +
+	"registered\x12\x18\n" +
+	"\adevices\x18\x04 \x01(\x05R\adevices\x12\x18\n" +
+	"\ahealthy\x18\x05 \x01(\x05R\ahealthy\x12=\n" +
+	"\x06status\x18\x06 \x01(\v2%.trireme.component.v1.ComponentStatusR\x06status2\x82\x04\n" +
 	"\vNodeService\x12I\n" +
 	"\x04Logs\x12 .trireme.node.v1.NodeLogsRequest\x1a\x1d.trireme.core.v1.LogsResponse0\x01\x12K\n" +
 	"\x04Exec\x12 .trireme.node.v1.NodeExecRequest\x1a\x1d.trireme.core.v1.ExecResponse(\x010\x01\x12`\n" +
@@ -621,7 +742,7 @@ func file_trireme_node_v1_node_service_proto_rawDescGZIP() []byte {
 	return file_trireme_node_v1_node_service_proto_rawDescData
 }
 
-var file_trireme_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_trireme_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_trireme_node_v1_node_service_proto_goTypes = []any{
 	(*NodeLogsRequest)(nil),        // 0: trireme.node.v1.NodeLogsRequest
 	(*NodeExecRequest)(nil),        // 1: trireme.node.v1.NodeExecRequest
@@ -633,35 +754,40 @@ var file_trireme_node_v1_node_service_proto_goTypes = []any{
 	(*NodeImage)(nil),              // 7: trireme.node.v1.NodeImage
 	(*GetInfoRequest)(nil),         // 8: trireme.node.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),        // 9: trireme.node.v1.GetInfoResponse
-	(*v1.LogsRequest)(nil),         // 10: trireme.core.v1.LogsRequest
-	(*v1.ExecRequest)(nil),         // 11: trireme.core.v1.ExecRequest
-	(*v1.PortForwardRequest)(nil),  // 12: trireme.core.v1.PortForwardRequest
-	(*v1.LogsResponse)(nil),        // 13: trireme.core.v1.LogsResponse
-	(*v1.ExecResponse)(nil),        // 14: trireme.core.v1.ExecResponse
-	(*v1.PortForwardResponse)(nil), // 15: trireme.core.v1.PortForwardResponse
+	(*DevicePlugin)(nil),           // 10: trireme.node.v1.DevicePlugin
+	(*v1.LogsRequest)(nil),         // 11: trireme.core.v1.LogsRequest
+	(*v1.ExecRequest)(nil),         // 12: trireme.core.v1.ExecRequest
+	(*v1.PortForwardRequest)(nil),  // 13: trireme.core.v1.PortForwardRequest
+	(*v11.ComponentStatus)(nil),    // 14: trireme.component.v1.ComponentStatus
+	(*v1.LogsResponse)(nil),        // 15: trireme.core.v1.LogsResponse
+	(*v1.ExecResponse)(nil),        // 16: trireme.core.v1.ExecResponse
+	(*v1.PortForwardResponse)(nil), // 17: trireme.core.v1.PortForwardResponse
 }
 var file_trireme_node_v1_node_service_proto_depIdxs = []int32{
-	10, // 0: trireme.node.v1.NodeLogsRequest.request:type_name -> trireme.core.v1.LogsRequest
-	11, // 1: trireme.node.v1.NodeExecRequest.request:type_name -> trireme.core.v1.ExecRequest
-	12, // 2: trireme.node.v1.NodePortForwardRequest.request:type_name -> trireme.core.v1.PortForwardRequest
+	11, // 0: trireme.node.v1.NodeLogsRequest.request:type_name -> trireme.core.v1.LogsRequest
+	12, // 1: trireme.node.v1.NodeExecRequest.request:type_name -> trireme.core.v1.ExecRequest
+	13, // 2: trireme.node.v1.NodePortForwardRequest.request:type_name -> trireme.core.v1.PortForwardRequest
 	7,  // 3: trireme.node.v1.ListImagesResponse.images:type_name -> trireme.node.v1.NodeImage
-	0,  // 4: trireme.node.v1.NodeService.Logs:input_type -> trireme.node.v1.NodeLogsRequest
-	1,  // 5: trireme.node.v1.NodeService.Exec:input_type -> trireme.node.v1.NodeExecRequest
-	2,  // 6: trireme.node.v1.NodeService.PortForward:input_type -> trireme.node.v1.NodePortForwardRequest
-	3,  // 7: trireme.node.v1.NodeService.LoadImage:input_type -> trireme.node.v1.LoadImageRequest
-	5,  // 8: trireme.node.v1.NodeService.ListImages:input_type -> trireme.node.v1.ListImagesRequest
-	8,  // 9: trireme.node.v1.NodeService.GetInfo:input_type -> trireme.node.v1.GetInfoRequest
-	13, // 10: trireme.node.v1.NodeService.Logs:output_type -> trireme.core.v1.LogsResponse
-	14, // 11: trireme.node.v1.NodeService.Exec:output_type -> trireme.core.v1.ExecResponse
-	15, // 12: trireme.node.v1.NodeService.PortForward:output_type -> trireme.core.v1.PortForwardResponse
-	4,  // 13: trireme.node.v1.NodeService.LoadImage:output_type -> trireme.node.v1.LoadImageResponse
-	6,  // 14: trireme.node.v1.NodeService.ListImages:output_type -> trireme.node.v1.ListImagesResponse
-	9,  // 15: trireme.node.v1.NodeService.GetInfo:output_type -> trireme.node.v1.GetInfoResponse
-	10, // [10:16] is the sub-list for method output_type
-	4,  // [4:10] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	14, // 4: trireme.node.v1.GetInfoResponse.agent:type_name -> trireme.component.v1.ComponentStatus
+	10, // 5: trireme.node.v1.GetInfoResponse.device_plugins:type_name -> trireme.node.v1.DevicePlugin
+	14, // 6: trireme.node.v1.DevicePlugin.status:type_name -> trireme.component.v1.ComponentStatus
+	0,  // 7: trireme.node.v1.NodeService.Logs:input_type -> trireme.node.v1.NodeLogsRequest
+	1,  // 8: trireme.node.v1.NodeService.Exec:input_type -> trireme.node.v1.NodeExecRequest
+	2,  // 9: trireme.node.v1.NodeService.PortForward:input_type -> trireme.node.v1.NodePortForwardRequest
+	3,  // 10: trireme.node.v1.NodeService.LoadImage:input_type -> trireme.node.v1.LoadImageRequest
+	5,  // 11: trireme.node.v1.NodeService.ListImages:input_type -> trireme.node.v1.ListImagesRequest
+	8,  // 12: trireme.node.v1.NodeService.GetInfo:input_type -> trireme.node.v1.GetInfoRequest
+	15, // 13: trireme.node.v1.NodeService.Logs:output_type -> trireme.core.v1.LogsResponse
+	16, // 14: trireme.node.v1.NodeService.Exec:output_type -> trireme.core.v1.ExecResponse
+	17, // 15: trireme.node.v1.NodeService.PortForward:output_type -> trireme.core.v1.PortForwardResponse
+	4,  // 16: trireme.node.v1.NodeService.LoadImage:output_type -> trireme.node.v1.LoadImageResponse
+	6,  // 17: trireme.node.v1.NodeService.ListImages:output_type -> trireme.node.v1.ListImagesResponse
+	9,  // 18: trireme.node.v1.NodeService.GetInfo:output_type -> trireme.node.v1.GetInfoResponse
+	13, // [13:19] is the sub-list for method output_type
+	7,  // [7:13] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_trireme_node_v1_node_service_proto_init() }
@@ -675,7 +801,7 @@ func file_trireme_node_v1_node_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trireme_node_v1_node_service_proto_rawDesc), len(file_trireme_node_v1_node_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
