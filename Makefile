@@ -55,7 +55,7 @@ down: build ## Stop the cluster and remove what it left on this machine; DOWN_FL
 
 .PHONY: build
 build: ## Build bin/trireme, one static binary (go build decides what is stale)
-	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/trireme ./cmd/trireme
+	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X trireme.dev/kit/telemetry.version=$(VERSION)" -o bin/trireme ./cmd/trireme
 
 .PHONY: runtimes
 runtimes: ## Build containerd, its shim and runc into build/runtime/bin, what is missing only

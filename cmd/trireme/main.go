@@ -7,20 +7,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"trireme.dev/cmd/trireme/internal/certs"
 	"trireme.dev/cmd/trireme/internal/cli"
 	"trireme.dev/cmd/trireme/internal/service"
 	"trireme.dev/cmd/trireme/internal/up"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/telemetry"
 )
-
-// version is set by the linker.
-var version = "dev"
 
 func main() {
 	root := &cobra.Command{
 		Use:     "trireme",
 		Short:   "A container and GPU orchestrator in five small gRPC services",
-		Version: version,
+		Version: telemetry.Version(),
 		// daemon.Main prints the error, once; a usage text would bury it.
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -35,9 +34,9 @@ func main() {
 		}
 		root.AddCommand(commands...)
 	}
-	add("cluster", up.Commands()...)
+	add("cluster", append(up.Commands(), certs.Commands()...)...)
 	add("service", service.Commands()...)
-	cli.AddTo(root, cli.Deps{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Dial: cli.Dial, Version: version})
+	cli.AddTo(root, cli.Deps{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Dial: cli.Dial, Version: telemetry.Version()})
 
 	daemon.Main(func(ctx context.Context) error { return root.ExecuteContext(ctx) })
 }

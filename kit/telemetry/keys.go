@@ -46,4 +46,6 @@ const (
 	KeyVersion         = "version"
 	KeyStack           = "stack"
 	KeyTraceID         = "traceID"
+	KeySpanID          = "spanID"
+	KeySpansDropped    = "spansDropped"
 )

@@ -27,6 +27,7 @@ import (
 	"trireme.dev/services/nodeagent/internal/node"
 	"trireme.dev/services/nodeagent/internal/podsource"
 	"trireme.dev/services/nodeagent/internal/podworker"
+	"trireme.dev/services/nodeagent/internal/routes"
 	"trireme.dev/services/nodeagent/internal/runtime"
 	"trireme.dev/services/nodeagent/internal/runtime/simulated"
 	"trireme.dev/services/nodeagent/internal/server"
@@ -144,6 +145,7 @@ func (a *Agent) node(ctx context.Context, conn grpc.ClientConnInterface, name st
 		Conn: conn, Runtime: engine, Devices: plugins, Events: events, Logger: logger,
 		Volumes: volume.New(volume.Config{Dir: filepath.Join(dir, "pods"), Simulated: a.cfg.Simulate > 0}),
 	})
+	tasks = append(tasks, routing(name, engine, routes.Deps{Factory: factory, Events: events, Logger: logger})...)
 	source := podsource.New(factory, name, podsource.Sink{Update: pods.Update, Delete: pods.Delete, Synced: pods.Synced})
 	return &oneNode{
 		served: &server.Node{Name: name, Simulated: a.cfg.Simulate > 0, Runtime: engine, Pods: pods, LogDir: logDir},

@@ -14,27 +14,23 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "cleanup" {
+		daemon.Main(cleanup)
+	}
+	nodeagent.Program().Main()
+}
+
+func cleanup(ctx context.Context) error {
 	var cfg nodeagent.Config
 	var logging telemetry.Config
-	flags := pflag.NewFlagSet("nodeagent", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet("nodeagent cleanup", pflag.ContinueOnError)
 	cfg.AddFlags(flags)
 	logging.AddFlags(flags)
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "nodeagent:", err)
-		os.Exit(2)
+	if err := flags.Parse(os.Args[2:]); err != nil {
+		return &daemon.ExitError{Code: 2, Err: err}
 	}
-	logger := telemetry.NewLogger(logging, "nodeagent")
-	daemon.Main(func(ctx context.Context) error {
-		switch args := flags.Args(); {
-		case len(args) == 1 && args[0] == "cleanup":
-			return nodeagent.Cleanup(ctx, cfg, logger)
-		case len(args) > 0:
-			return fmt.Errorf("unknown argument %q: want cleanup, or none", args[0])
-		}
-		agent, err := nodeagent.New(cfg, logger)
-		if err != nil {
-			return err
-		}
-		return agent.Run(ctx)
-	})
+	if flags.NArg() > 0 {
+		return &daemon.ExitError{Code: 2, Err: fmt.Errorf("unknown argument %q", flags.Arg(0))}
+	}
+	return nodeagent.Cleanup(ctx, cfg, telemetry.NewLogger(logging, "nodeagent"))
 }

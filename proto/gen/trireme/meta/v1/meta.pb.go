@@ -63,9 +63,13 @@ type ObjectMeta struct {
 	Finalizers []string `protobuf:"bytes,14,rep,name=finalizers,proto3" json:"finalizers,omitempty"`
 	// managed_fields say who set which field.
 	ManagedFields []*ManagedFieldsEntry `protobuf:"bytes,15,rep,name=managed_fields,json=managedFields,proto3" json:"managed_fields,omitempty"`
-	// trace_context is the W3C traceparent of the request that created the object; set by the gateway, never copied
-	// from a template, never part of a manifest.
-	TraceContext  string `protobuf:"bytes,16,opt,name=trace_context,json=traceContext,proto3" json:"trace_context,omitempty"`
+	// trace_context is the W3C traceparent under which everything that happens to the object is recorded: that of the
+	// request that created it or, for what a controller creates a pod with, of a new trace. Set by the gateway, never
+	// copied from a template, never part of a manifest.
+	TraceContext string `protobuf:"bytes,16,opt,name=trace_context,json=traceContext,proto3" json:"trace_context,omitempty"`
+	// trace_time is when the gateway began the write that handed the object to its next reader: its creation, then its
+	// binding. Set where the trace is sampled; a reader measures from it how long delivery took.
+	TraceTime     *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=trace_time,json=traceTime,proto3" json:"trace_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -210,6 +214,13 @@ func (x *ObjectMeta) GetTraceContext() string {
 		return x.TraceContext
 	}
 	return ""
+}
+
+func (x *ObjectMeta) GetTraceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TraceTime
+	}
+	return nil
 }
 
 // OwnerReference points from an object to one that owns it. An owner lives in the same namespace or has none.
@@ -691,7 +702,7 @@ var File_trireme_meta_v1_meta_proto protoreflect.FileDescriptor
 
 const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x1atrireme/meta/v1/meta.proto\x12\x0ftrireme.meta.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xf3\a\n" +
+	"\x1atrireme/meta/v1/meta.proto\x12\x0ftrireme.meta.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xb6\b\n" +
 	"\n" +
 	"ObjectMeta\x12\x1a\n" +
 	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\x18\x01R\x04name\x12#\n" +
@@ -714,7 +725,9 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"finalizers\x18\x0e \x03(\tR\n" +
 	"finalizers\x12J\n" +
 	"\x0emanaged_fields\x18\x0f \x03(\v2#.trireme.meta.v1.ManagedFieldsEntryR\rmanagedFields\x12+\n" +
-	"\rtrace_context\x18\x10 \x01(\tB\x06\xaa\xbb\x18\x02h\x01R\ftraceContext\x1a9\n" +
+	"\rtrace_context\x18\x10 \x01(\tB\x06\xaa\xbb\x18\x02h\x01R\ftraceContext\x12A\n" +
+	"\n" +
+	"trace_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xaa\xbb\x18\x02h\x01R\ttraceTime\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
@@ -809,16 +822,17 @@ var file_trireme_meta_v1_meta_proto_depIdxs = []int32{
 	8,  // 3: trireme.meta.v1.ObjectMeta.annotations:type_name -> trireme.meta.v1.ObjectMeta.AnnotationsEntry
 	1,  // 4: trireme.meta.v1.ObjectMeta.owner_references:type_name -> trireme.meta.v1.OwnerReference
 	2,  // 5: trireme.meta.v1.ObjectMeta.managed_fields:type_name -> trireme.meta.v1.ManagedFieldsEntry
-	10, // 6: trireme.meta.v1.ManagedFieldsEntry.time:type_name -> google.protobuf.Timestamp
-	11, // 7: trireme.meta.v1.ManagedFieldsEntry.fields_v1:type_name -> google.protobuf.Struct
-	9,  // 8: trireme.meta.v1.LabelSelector.match_labels:type_name -> trireme.meta.v1.LabelSelector.MatchLabelsEntry
-	5,  // 9: trireme.meta.v1.LabelSelector.match_expressions:type_name -> trireme.meta.v1.LabelSelectorRequirement
-	10, // 10: trireme.meta.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	10, // 6: trireme.meta.v1.ObjectMeta.trace_time:type_name -> google.protobuf.Timestamp
+	10, // 7: trireme.meta.v1.ManagedFieldsEntry.time:type_name -> google.protobuf.Timestamp
+	11, // 8: trireme.meta.v1.ManagedFieldsEntry.fields_v1:type_name -> google.protobuf.Struct
+	9,  // 9: trireme.meta.v1.LabelSelector.match_labels:type_name -> trireme.meta.v1.LabelSelector.MatchLabelsEntry
+	5,  // 10: trireme.meta.v1.LabelSelector.match_expressions:type_name -> trireme.meta.v1.LabelSelectorRequirement
+	10, // 11: trireme.meta.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_trireme_meta_v1_meta_proto_init() }
