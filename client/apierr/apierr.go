@@ -53,6 +53,9 @@ type Error struct {
 	Violations []Violation
 	// RetryAfter is how long to wait before trying again; zero where the server did not say.
 	RetryAfter time.Duration
+	// Continue is the token with which an expired list may be gone on with all the same, at the present revision: what
+	// comes is not one snapshot with what came.
+	Continue string
 	// Err is the cause. It does not cross the wire.
 	Err error
 }

@@ -82,6 +82,9 @@ func ToStatus(err error) error {
 	if e.Key != "" {
 		info.Metadata["key"] = e.Key
 	}
+	if e.Continue != "" {
+		info.Metadata["continue"] = e.Continue
+	}
 	details := []protoadapt.MessageV1{info}
 	if len(e.Violations) > 0 {
 		bad := &errdetails.BadRequest{}
@@ -136,6 +139,7 @@ func FromStatus(err error) error {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			e.Kind, e.Key = d.GetMetadata()["kind"], d.GetMetadata()["key"]
+			e.Continue = d.GetMetadata()["continue"]
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
 				e.Violations = append(e.Violations, Violation{Field: v.GetField(), Message: v.GetDescription()})

@@ -70,6 +70,26 @@ func (l *Labels) Matches(set map[string]string) bool {
 	return l == nil || l.s == nil || l.s.Matches(labels.Set(set))
 }
 
+// MatchesLookup is Matches over labels that are not in a map.
+func (l *Labels) MatchesLookup(lookup func(key string) (value string, ok bool)) bool {
+	return l == nil || l.s == nil || l.s.Matches(lookedUp(lookup))
+}
+
+// lookedUp makes a function what the parsed selector asks for.
+type lookedUp func(key string) (string, bool)
+
+func (l lookedUp) Has(key string) bool              { _, ok := l(key); return ok }
+func (l lookedUp) Get(key string) string            { value, _ := l(key); return value }
+func (l lookedUp) Lookup(key string) (string, bool) { return l(key) }
+
+// Exact returns the only value that a label may have, where there is one.
+func (l *Labels) Exact(key string) (value string, ok bool) {
+	if l == nil || l.s == nil {
+		return "", false
+	}
+	return l.s.RequiresExactMatch(key)
+}
+
 // IsEverything reports whether nothing is ruled out.
 func (l *Labels) IsEverything() bool { return l == nil || l.s == nil || l.s.Empty() }
 

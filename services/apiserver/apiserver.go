@@ -2,7 +2,7 @@
 // their objects in etcd, its own or another. It runs no controllers and places no pods.
 //
 // The chain of a request is gateway → admission → registry → storage; what has been stored comes back to watchers
-// through feed. internal/server wires it; this file chooses the store and the listeners.
+// through watchcache. internal/server wires it; this file chooses the store and the listeners.
 package apiserver
 
 import (

@@ -22,7 +22,9 @@ const (
 	metadataTag        = 0x0a // field 1, length-delimited
 	resourceVersionTag = 0x32 // field 6 of ObjectMeta, length-delimited
 
-	labelsField protowire.Number = 11
+	labelsField          protowire.Number = 11
+	ownerReferencesField protowire.Number = 13
+	ownerUIDField        protowire.Number = 4
 )
 
 // Object is what can be stored: a message whose first field is its metadata.
@@ -119,6 +121,27 @@ func Append(dst, payload []byte, revision int64) []byte {
 	return append(dst, rest...)
 }
 
+// AppendParts adds the object to parts as Append would write it, as slices of which the long ones are the payload's own
+// bytes. What is new is written to head, of which everything from start on belongs in front of the object; the grown
+// head is returned, to be used for more. The payload must come from Open.
+func AppendParts(parts [][]byte, head []byte, start int, payload []byte, revision int64) (grown [][]byte, rest []byte) {
+	meta, tail, err := split(payload)
+	if err != nil {
+		return parts, head
+	}
+	n := digits(revision)
+	head = append(head, metadataTag)
+	head = protowire.AppendVarint(head, uint64(len(meta)+2+n))
+	mark := len(head)
+	head = append(head, resourceVersionTag, byte(n))
+	head = strconv.AppendInt(head, revision, 10)
+	parts = append(parts, head[start:mark:mark], meta, head[mark:len(head):len(head)])
+	if len(tail) > 0 {
+		parts = append(parts, tail)
+	}
+	return parts, head
+}
+
 func digits(n int64) int {
 	d := 1
 	for n >= 10 {
@@ -128,48 +151,85 @@ func digits(n int64) int {
 	return d
 }
 
-// Labels reads the labels of an object and nothing else.
-func Labels(payload []byte) (map[string]string, error) {
+// Label reads one label of an object and nothing else. The last of several entries counts, as protobuf has it.
+func Label(payload []byte, key string) (value string, ok bool, err error) {
+	err = metadataFields(payload, labelsField, func(entry []byte) error {
+		k, v, err := pair(entry)
+		if err == nil && string(k) == key {
+			value, ok = string(v), true
+		}
+		return err
+	})
+	return value, ok, err
+}
+
+// OwnerUIDs calls emit with the uid of each owner reference of an object.
+func OwnerUIDs(payload []byte, emit func(uid string)) error {
+	return metadataFields(payload, ownerReferencesField, func(ref []byte) error {
+		return fields(ref, func(num protowire.Number, value []byte) error {
+			if num == ownerUIDField {
+				emit(string(value))
+			}
+			return nil
+		})
+	})
+}
+
+// metadataFields calls fn with every value of one field of an object's metadata.
+func metadataFields(payload []byte, number protowire.Number, fn func([]byte) error) error {
 	meta, _, err := split(payload)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var labels map[string]string
-	for len(meta) > 0 {
-		num, typ, n := protowire.ConsumeTag(meta)
-		if n < 0 {
-			return nil, fmt.Errorf("metadata: %w", protowire.ParseError(n))
+	err = fields(meta, func(num protowire.Number, value []byte) error {
+		if num == number {
+			return fn(value)
 		}
-		meta = meta[n:]
-		if num != labelsField || typ != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(num, typ, meta); n < 0 {
-				return nil, fmt.Errorf("metadata: %w", protowire.ParseError(n))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	return nil
+}
+
+// fields calls fn with the length-delimited fields of a message.
+func fields(message []byte, fn func(protowire.Number, []byte) error) error {
+	for len(message) > 0 {
+		num, typ, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		message = message[n:]
+		if typ != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(num, typ, message); n < 0 {
+				return protowire.ParseError(n)
 			}
-			meta = meta[n:]
+			message = message[n:]
 			continue
 		}
-		entry, n := protowire.ConsumeBytes(meta)
+		value, n := protowire.ConsumeBytes(message)
 		if n < 0 {
-			return nil, fmt.Errorf("metadata: %w", protowire.ParseError(n))
+			return protowire.ParseError(n)
 		}
-		meta = meta[n:]
-		var kv [2]string
-		for len(entry) > 0 {
-			num, typ, n := protowire.ConsumeTag(entry)
-			if n < 0 || typ != protowire.BytesType || num < 1 || num > 2 {
-				return nil, fmt.Errorf("metadata: labels do not decode")
-			}
-			value, m := protowire.ConsumeBytes(entry[n:])
-			if m < 0 {
-				return nil, fmt.Errorf("metadata: labels do not decode")
-			}
-			kv[num-1] = string(value)
-			entry = entry[n+m:]
+		message = message[n:]
+		if err := fn(num, value); err != nil {
+			return err
 		}
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[kv[0]] = kv[1]
 	}
-	return labels, nil
+	return nil
+}
+
+// pair reads an entry of a map of strings.
+func pair(entry []byte) (key, value []byte, err error) {
+	err = fields(entry, func(num protowire.Number, b []byte) error {
+		switch num {
+		case 1:
+			key = b
+		case 2:
+			value = b
+		}
+		return nil
+	})
+	return key, value, err
 }

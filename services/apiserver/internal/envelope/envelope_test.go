@@ -1,7 +1,7 @@
 package envelope_test
 
 import (
-	"maps"
+	"bytes"
 	"strconv"
 	"testing"
 
@@ -24,6 +24,7 @@ func TestSplicedObjectHasItsRevision(t *testing.T) {
 				Labels:          texts.Draw(t, "labels"),
 				Annotations:     texts.Draw(t, "annotations"),
 				Generation:      rapid.Int64().Draw(t, "generation"),
+				OwnerReferences: []*metav1.OwnerReference{{Name: "a", Uid: rapid.StringN(1, 40, 40).Draw(t, "owner")}, {Kind: "b", Uid: "2"}},
 			},
 			Data: texts.Draw(t, "data"),
 		}
@@ -57,9 +58,26 @@ func TestSplicedObjectHasItsRevision(t *testing.T) {
 		if err := envelope.Decode(stored, revision, decoded); err != nil || !proto.Equal(decoded, want) {
 			t.Fatalf("decoded %v, %v", decoded, err)
 		}
-		labels, err := envelope.Labels(payload)
-		if err != nil || !maps.Equal(labels, obj.GetMetadata().GetLabels()) {
-			t.Fatalf("labels %v, %v", labels, err)
+		parts, head := envelope.AppendParts(nil, []byte("used|front"), len("used|"), payload, revision)
+		if joined := bytes.Join(parts, nil); string(joined) != "front"+string(spliced) || !bytes.HasPrefix(head, []byte("used|front")) {
+			t.Fatalf("parts %q, want %q", joined, spliced)
+		}
+		for key, want := range obj.GetMetadata().GetLabels() {
+			if value, ok, err := envelope.Label(payload, key); err != nil || !ok || value != want {
+				t.Fatalf("label %q: %q %v %v, want %q", key, value, ok, err, want)
+			}
+		}
+		if _, ok, err := envelope.Label(payload, "no such label"); ok || err != nil {
+			t.Fatalf("a label that is not there: %v %v", ok, err)
+		}
+		var uids []string
+		if err := envelope.OwnerUIDs(payload, func(uid string) { uids = append(uids, uid) }); err != nil {
+			t.Fatal(err)
+		}
+		for i, ref := range obj.GetMetadata().GetOwnerReferences() {
+			if len(uids) != len(obj.GetMetadata().GetOwnerReferences()) || uids[i] != ref.GetUid() {
+				t.Fatalf("owners %q", uids)
+			}
 		}
 	})
 }
@@ -79,7 +97,9 @@ func TestGarbageIsRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := append([]byte{1, 1}, rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")...)
 		if payload, err := envelope.Open(stored); err == nil {
-			_, _ = envelope.Labels(payload) // must not panic
+			_, _, _ = envelope.Label(payload, "a") // must not panic
+			_ = envelope.OwnerUIDs(payload, func(string) {})
+			envelope.AppendParts(nil, nil, 0, payload, 1)
 			envelope.Append(nil, payload, 1)
 		}
 	})

@@ -1,7 +1,7 @@
 // Package gateway is the API on the wire: one table of methods behind gRPC's unknown-service handler, filled from the
 // registry's kinds, with messages passed on as bytes. It turns requests into calls of the registry, and streams to
 // pods' containers into calls of node agents. It decides nothing about objects. It is the outermost part of the chain
-// gateway → admission → registry → feed → storage.
+// gateway → admission → registry → watchcache → storage.
 package gateway
 
 import (

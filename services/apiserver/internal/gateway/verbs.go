@@ -27,7 +27,7 @@ func (g *Gateway) verb(r *registry.Resource, method string) handler {
 			if err := receive(s, req); err != nil {
 				return err
 			}
-			return r.List(ctx, req, func(b []byte) error { return s.SendMsg(frame(b)) })
+			return r.List(ctx, req, func(parts [][]byte) error { return s.SendMsg(frames(parts)) })
 		}
 	case "Watch":
 		return func(ctx context.Context, s grpc.ServerStream) error {
@@ -39,7 +39,7 @@ func (g *Gateway) verb(r *registry.Resource, method string) handler {
 			if err := s.SendHeader(nil); err != nil {
 				return err
 			}
-			return r.Watch(ctx, req, func(b []byte) error { return s.SendMsg(frame(b)) })
+			return r.Watch(ctx, req, func(parts [][]byte) error { return s.SendMsg(frames(parts)) })
 		}
 	case "Create":
 		return write(r, r.Create)

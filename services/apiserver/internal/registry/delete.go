@@ -14,6 +14,7 @@ import (
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/watchcache"
 )
 
 // Delete removes an object, or begins its end: while finalizers or a grace period hold it, it stays with a deletion
@@ -132,42 +133,36 @@ func (r *Resource) DeleteCollection(ctx context.Context, req *metav1.DeleteColle
 	if err != nil {
 		return 0, err
 	}
-	deleted := 0
-	var revision int64
-	from := ""
-	for {
-		page, err := r.registry.store.List(ctx, r.scope(req.GetNamespace()), storage.ListOptions{Revision: revision, From: from, Limit: pageEntries})
-		if err != nil {
-			return deleted, r.listError(err, false)
-		}
-		revision = page.Revision
-		for _, entry := range page.Entries {
-			payload, err := envelope.Open(entry.Value)
-			if err != nil {
-				return deleted, r.corrupt(entry.Key, err)
-			}
-			if ok, err := filter.matchEntry(entry.Key, payload); err != nil {
-				return deleted, r.corrupt(entry.Key, err)
-			} else if !ok {
-				continue
-			}
-			obj, err := r.decode(entry)
-			if err != nil {
-				return deleted, err
-			}
-			meta := obj.GetMetadata()
-			_, err = r.Delete(ctx, meta.GetNamespace(), meta.GetName(), req.GetOptions())
-			switch {
-			case apierr.IsNotFound(err): // somebody else was faster
-			case err != nil:
-				return deleted, fmt.Errorf("after %d deletions: %w", deleted, err)
-			default:
-				deleted++
-			}
-		}
-		if !page.More {
-			return deleted, nil
-		}
-		from = page.Entries[len(page.Entries)-1].Key + "\x00"
+	pos := position{mode: mostRecent}
+	v, err := r.view(ctx, pos)
+	if err != nil {
+		return 0, err
 	}
+	deleted := 0
+	prefix := r.scope(req.GetNamespace())
+	_, err = v.each(ctx, prefix, "", 0, func(key string, stored []byte, _ int64) (bool, error) {
+		payload, err := envelope.Open(stored)
+		if err != nil {
+			return false, r.corrupt(key, err)
+		}
+		if ok, err := filter.matchEntry(key, payload); err != nil {
+			return false, r.corrupt(key, err)
+		} else if !ok {
+			return true, nil
+		}
+		namespace, name := watchcache.SplitKey(key)
+		_, err = r.Delete(ctx, namespace, name, req.GetOptions())
+		switch {
+		case apierr.IsNotFound(err): // somebody else was faster
+		case err != nil:
+			return false, fmt.Errorf("after %d deletions: %w", deleted, err)
+		default:
+			deleted++
+		}
+		return true, nil
+	})
+	if err != nil {
+		return deleted, r.listError(err, &metav1.ListRequest{}, prefix, pos)
+	}
+	return deleted, nil
 }

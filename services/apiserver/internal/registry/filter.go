@@ -12,21 +12,25 @@ import (
 	"trireme.dev/client/kind"
 	"trireme.dev/client/selector"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
-	"trireme.dev/services/apiserver/internal/feed"
+	"trireme.dev/services/apiserver/internal/envelope"
+	"trireme.dev/services/apiserver/internal/watchcache"
 )
 
 const (
 	fieldName      = "metadata.name"
 	fieldNamespace = "metadata.namespace"
+	// fieldOwner equals a value where any owner reference has that uid.
+	fieldOwner = "metadata.ownerReferences.uid"
 )
 
 // filter says which objects a caller wants. Namespace and name are read off the key, labels and fields out of the bytes.
 type filter struct {
 	resource  *Resource
 	namespace string
-	labels    *selector.Labels // nil for all
-	keyed     []selector.FieldRequirement
-	fields    *selector.Fields // nil for all
+	labels    *selector.Labels            // nil for all
+	keyed     []selector.FieldRequirement // by name and namespace
+	fields    []selector.FieldRequirement // by the kind's selectable fields
+	owners    []selector.FieldRequirement // by owner's uid
 }
 
 func (r *Resource) filter(namespace, labelSelector, fieldSelector string) (*filter, error) {
@@ -55,11 +59,15 @@ func (r *Resource) filter(namespace, labelSelector, fieldSelector string) (*filt
 			f.keyed = append(f.keyed, req)
 			continue
 		}
+		if req.Path == fieldOwner {
+			f.owners = append(f.owners, req)
+			continue
+		}
 		if _, ok := r.fields[req.Path]; !ok {
 			return nil, apierr.BadRequest(fmt.Sprintf("field selector %q: field %s of %s cannot be selected by; supported: %s",
 				fieldSelector, req.Path, r.Kind.Name, strings.Join(r.selectable(), ", ")))
 		}
-		f.fields = fields
+		f.fields = append(f.fields, req)
 	}
 	return f, nil
 }
@@ -69,11 +77,14 @@ func (r *Resource) selectable() []string {
 	if r.Kind.Namespaced {
 		paths = append(paths, fieldNamespace)
 	}
-	return append(paths, r.Kind.Options.GetSelectableFields()...)
+	return append(append(paths, fieldOwner), r.Kind.Options.GetSelectableFields()...)
 }
 
 // all reports whether nothing but the namespace narrows the list.
-func (f *filter) all() bool { return f.labels == nil && f.fields == nil && len(f.keyed) == 0 }
+func (f *filter) all() bool { return f.byKey() && len(f.keyed) == 0 }
+
+// byKey reports whether namespace and name alone decide.
+func (f *filter) byKey() bool { return f.labels == nil && len(f.fields) == 0 && len(f.owners) == 0 }
 
 // matchKey decides by namespace and name alone.
 func (f *filter) matchKey(namespace, name string) bool {
@@ -92,31 +103,36 @@ func (f *filter) matchKey(namespace, name string) bool {
 	return true
 }
 
-// matchBytes decides by labels and fields; the facts are those of the payload, and may be shared.
-func (f *filter) matchBytes(namespace, name string, payload []byte, facts *feed.Facts) (bool, error) {
+// matchBytes decides by labels and fields, and reads of the bytes only what the selectors name.
+func (f *filter) matchBytes(namespace, name string, payload []byte) (bool, error) {
 	if f.labels != nil {
-		labels, err := facts.Labels(payload)
-		if err != nil {
-			return false, err
+		var failed error
+		ok := f.labels.MatchesLookup(func(key string) (string, bool) {
+			value, found, err := envelope.Label(payload, key)
+			if err != nil {
+				failed = err
+			}
+			return value, found
+		})
+		if failed != nil || !ok {
+			return false, failed
 		}
-		if !f.labels.Matches(labels) {
+	}
+	for _, req := range f.fields {
+		value, err := f.resource.fields[req.Path].read(payload)
+		if err != nil {
+			return false, fmt.Errorf("field %s: %w", req.Path, err)
+		}
+		if (value == req.Value) == req.Negated {
 			return false, nil
 		}
 	}
-	if f.fields != nil {
-		values, err := facts.Fields(payload, f.resource.readFields)
-		if err != nil {
+	for _, req := range f.owners {
+		owned := false
+		err := envelope.OwnerUIDs(payload, func(uid string) { owned = owned || uid == req.Value })
+		if err != nil || owned == req.Negated {
 			return false, err
 		}
-		return f.fields.Matches(func(path string) string {
-			switch path {
-			case fieldName:
-				return name
-			case fieldNamespace:
-				return namespace
-			}
-			return values[path]
-		}), nil
 	}
 	return true, nil
 }
@@ -125,33 +141,42 @@ func (f *filter) matchEntry(key string, payload []byte) (bool, error) {
 	if f.all() {
 		return true, nil
 	}
-	namespace, name := feed.SplitKey(key)
+	namespace, name := watchcache.SplitKey(key)
 	if !f.matchKey(namespace, name) {
 		return false, nil
 	}
-	return f.matchBytes(namespace, name, payload, &feed.Facts{})
+	return f.matchBytes(namespace, name, payload)
 }
 
 // matchEvent returns the type under which a watcher with this filter sees the event, and false where it does not.
-func (f *filter) matchEvent(e *feed.Event) (metav1.WatchEventType, bool, error) {
-	if !f.matchKey(e.Namespace, e.Name) {
+func (f *filter) matchEvent(e *watchcache.Event) (metav1.WatchEventType, bool, error) {
+	if f.namespace == "" && f.all() {
+		return e.Type(), true, nil
+	}
+	namespace, name := watchcache.SplitKey(e.Key())
+	if !f.matchKey(namespace, name) {
 		return 0, false, nil
 	}
-	typ := e.Type()
-	if f.labels == nil && f.fields == nil {
-		return typ, true, nil
+	if f.byKey() {
+		return e.Type(), true, nil
 	}
-	var now, before bool
-	var err error
-	if v := e.Value(); v != nil {
-		if now, err = f.matchBytes(e.Namespace, e.Name, v, e.Current()); err != nil {
-			return 0, false, err
+	match := func(o *watchcache.Object) (bool, error) {
+		if o == nil {
+			return false, nil
 		}
+		payload, err := o.Payload()
+		if err != nil {
+			return false, err
+		}
+		return f.matchBytes(namespace, name, payload)
 	}
-	if v := e.Previous(); v != nil {
-		if before, err = f.matchBytes(e.Namespace, e.Name, v, e.Before()); err != nil {
-			return 0, false, err
-		}
+	now, err := match(e.Now)
+	if err != nil {
+		return 0, false, err
+	}
+	before, err := match(e.Before)
+	if err != nil {
+		return 0, false, err
 	}
 	switch {
 	case now && before:
@@ -194,19 +219,6 @@ func fieldReaders(k *kind.Kind) (map[string]fieldReader, error) {
 		readers[path] = reader
 	}
 	return readers, nil
-}
-
-// readFields returns the values of all selectable fields.
-func (r *Resource) readFields(payload []byte) (map[string]string, error) {
-	values := make(map[string]string, len(r.fields))
-	for path, reader := range r.fields {
-		value, err := reader.read(payload)
-		if err != nil {
-			return nil, fmt.Errorf("field %s: %w", path, err)
-		}
-		values[path] = value
-	}
-	return values, nil
 }
 
 // read returns the value as selectors write it: an absent string is empty, an absent bool false, an absent number 0.

@@ -3,112 +3,91 @@ package registry
 import (
 	"context"
 	"sync"
-	"time"
 
-	"trireme.dev/kit/telemetry"
-	"trireme.dev/services/apiserver/internal/feed"
-	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/watchcache"
 )
 
-// mirror keeps all objects of one small kind decoded, so that admission need not ask the store for each write. It lags
-// behind the store by the time an event takes: who must know for certain asks the store.
+// mirror keeps the objects of one small kind decoded as the watch cache has them, so that admission need not ask the
+// store for each write. It lags behind the store by the time an event takes: who must know for certain asks the store.
 type mirror struct {
 	resource *Resource
 
-	mu      sync.RWMutex
-	synced  bool
-	objects map[string]Object // by key without prefix
+	mu      sync.Mutex
+	decoded map[string]decodedObject // by key; what the cache has changed since is noticed when it is asked for
 }
 
-func newMirror(r *Resource) *mirror { return &mirror{resource: r} }
-
-func (m *mirror) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := m.follow(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		m.resource.registry.logger.Warn("mirror starts over", telemetry.KeyKind, m.resource.Kind.Name, telemetry.KeyError, err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
+type decodedObject struct {
+	source *watchcache.Object
+	object Object // nil where the bytes are no object
 }
 
-func (m *mirror) follow(ctx context.Context) error {
-	page, err := m.resource.registry.store.List(ctx, m.resource.prefix, storage.ListOptions{})
-	if err != nil {
-		return err
-	}
-	objects := make(map[string]Object, len(page.Entries))
-	for _, entry := range page.Entries {
-		obj, err := m.resource.decode(entry)
-		if err != nil {
-			continue // reported by decode; one bad object must not stop all writes
-		}
-		objects[entry.Key[len(m.resource.prefix):]] = obj
-	}
-	m.mu.Lock()
-	m.objects, m.synced = objects, true
-	m.mu.Unlock()
+func newMirror(r *Resource) *mirror { return &mirror{resource: r, decoded: map[string]decodedObject{}} }
 
-	watcher, err := m.resource.registry.feed.Watch(ctx, m.resource.prefix, page.Revision, func(b *feed.Batch) error {
-		m.apply(b, page.Revision)
+// snapshot is nil before the cache is loaded.
+func (m *mirror) snapshot(ctx context.Context) *watchcache.Snapshot {
+	cache := m.resource.registry.cache
+	if cache.Position() == 0 {
 		return nil
-	})
+	}
+	s, err := cache.Current(ctx, m.resource.prefix)
 	if err != nil {
-		return err
+		return nil
 	}
-	defer watcher.Close()
-	for {
-		batches, _, err := watcher.Next(ctx, nil)
-		if err != nil {
-			return err
-		}
-		for _, b := range batches {
-			m.apply(b, page.Revision)
-		}
-	}
-}
-
-func (m *mirror) apply(b *feed.Batch, after int64) {
-	if b.Revision <= after {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, e := range b.Events {
-		id := e.Key[len(m.resource.prefix):]
-		if e.Value() == nil {
-			delete(m.objects, id)
-			continue
-		}
-		obj, err := m.resource.decodePayload(e.Value(), e.Revision)
-		if err != nil {
-			_ = m.resource.corrupt(e.Key, err) // for the report; as in follow
-			delete(m.objects, id)
-			continue
-		}
-		m.objects[id] = obj
-	}
+	return s
 }
 
 // get returns an object of a cluster-scoped kind. Objects are shared: never modified.
-func (m *mirror) get(name string) (Object, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	obj, ok := m.objects[name]
-	return obj, ok
+func (m *mirror) get(ctx context.Context, name string) (Object, bool) {
+	s := m.snapshot(ctx)
+	if s == nil {
+		return nil, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := m.resource.prefix + name
+	source, ok := s.Get(key)
+	if !ok {
+		delete(m.decoded, key)
+		return nil, false
+	}
+	obj := m.decode(source)
+	return obj, obj != nil
 }
 
-// all returns every object, and false before the first list is in.
-func (m *mirror) all() ([]Object, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	out := make([]Object, 0, len(m.objects))
-	for _, obj := range m.objects {
-		out = append(out, obj)
+func (m *mirror) decode(source *watchcache.Object) Object {
+	known, ok := m.decoded[source.Key]
+	if ok && known.source == source {
+		return known.object
 	}
-	return out, m.synced
+	known = decodedObject{source: source}
+	if payload, err := source.Payload(); err != nil {
+		_ = m.resource.corrupt(source.Key, err) // for the report; one bad object must not stop all writes
+	} else if obj, err := m.resource.decodePayload(payload, source.Revision); err != nil {
+		_ = m.resource.corrupt(source.Key, err)
+	} else {
+		known.object = obj
+	}
+	m.decoded[source.Key] = known
+	return known.object
+}
+
+// all returns every object, and false before the cache is loaded.
+func (m *mirror) all(ctx context.Context) ([]Object, bool) {
+	s := m.snapshot(ctx)
+	if s == nil {
+		return nil, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Object
+	kept := make(map[string]decodedObject, len(m.decoded))
+	s.Ascend(m.resource.prefix, "", func(o *watchcache.Object) bool {
+		if obj := m.decode(o); obj != nil {
+			out = append(out, obj)
+		}
+		kept[o.Key] = m.decoded[o.Key]
+		return true
+	})
+	m.decoded = kept
+	return out, true
 }

@@ -100,7 +100,7 @@ func (h *history) write(ctx context.Context) {
 		},
 		Data: map[string]string{"n": strconv.Itoa(rapid.IntRange(0, 3).Draw(h.rt, "n"))},
 	}
-	// Large objects push history out of what the feed remembers, so that resuming goes through the store.
+	// Large objects push history out of what the cache remembers, so that resuming goes through the store.
 	if rapid.IntRange(0, 24).Draw(h.rt, "size") == 0 {
 		obj.Data["filler"] = filler
 	}

@@ -2,15 +2,11 @@ package registry
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client/apierr"
@@ -18,14 +14,12 @@ import (
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/watchcache"
 )
 
 const (
-	// chunkBytes bounds a List chunk and a Watch response, unless a single object is larger. It leaves room below 1 MiB.
-	chunkBytes = 960 << 10
-	// pageEntries is how many entries are read from the store at a time.
-	pageEntries = 500
-	// retryLarge is when a reader who is ahead of the store should come again.
+	// maxWait is how long a reader who is ahead of the cache waits for it, and retryLarge when it should come again.
+	maxWait    = 3 * time.Second
 	retryLarge = time.Second
 )
 
@@ -51,21 +45,50 @@ func (r *Resource) Get(ctx context.Context, req *metav1.GetRequest) (Result, err
 	if err != nil {
 		return Result{}, err
 	}
-	entry, found, revision, err := r.registry.store.Get(ctx, key)
-	if err != nil {
-		return Result{}, r.storeError(err, req.GetNamespace(), req.GetName())
+	var stored []byte
+	var revision int64
+	if req.GetResourceVersion() == "" {
+		// The most recent: a read of the key costs the store no more than one of its revision would.
+		entry, found, _, err := r.registry.store.Get(ctx, key)
+		if err != nil {
+			return Result{}, r.storeError(err, req.GetNamespace(), req.GetName())
+		}
+		if !found {
+			return Result{}, r.notFound(req.GetNamespace(), req.GetName())
+		}
+		stored, revision = entry.Value, entry.Revision
+	} else {
+		snapshot, err := r.notOlderThan(ctx, least)
+		if err != nil {
+			return Result{}, err
+		}
+		object, found := snapshot.Get(key)
+		if !found {
+			return Result{}, r.notFound(req.GetNamespace(), req.GetName())
+		}
+		stored, revision = object.Stored(), object.Revision
 	}
-	if least > revision {
-		return Result{}, tooLarge(least, revision)
-	}
-	if !found {
-		return Result{}, r.notFound(req.GetNamespace(), req.GetName())
-	}
-	payload, err := envelope.Open(entry.Value)
+	payload, err := envelope.Open(stored)
 	if err != nil {
 		return Result{}, r.corrupt(key, err)
 	}
-	return Result{Payload: payload, Revision: entry.Revision}, nil
+	return Result{Payload: payload, Revision: revision}, nil
+}
+
+// notOlderThan returns the cache's state once it has reached a revision, or says that it has not in good time.
+func (r *Resource) notOlderThan(ctx context.Context, revision int64) (*watchcache.Snapshot, error) {
+	cache := r.registry.cache
+	if err := cache.Wait(ctx, revision, maxWait); err != nil {
+		if errors.Is(err, watchcache.ErrBehind) {
+			return nil, tooLarge(revision, cache.Position())
+		}
+		return nil, r.storeError(err, "", "")
+	}
+	snapshot, err := cache.Current(ctx, r.prefix)
+	if err != nil {
+		return nil, r.storeError(err, "", "")
+	}
+	return snapshot, nil
 }
 
 // load returns an object decoded, and its revision.
@@ -93,167 +116,6 @@ func (r *Resource) decode(entry storage.Entry) (Object, error) {
 	return obj, nil
 }
 
-// token is a continue token, Kubernetes' shape.
-type token struct {
-	Version  string `json:"v"`
-	Revision int64  `json:"rv"`
-	Start    string `json:"start"` // relative to the prefix of the list
-}
-
-const tokenVersion = "meta.k8s.io/v1"
-
-// position of a list: where in history, and from which key.
-type position struct {
-	revision int64 // 0 for now
-	least    int64 // the snapshot must not be older
-	from     string
-}
-
-// List sends one consistent snapshot in chunks {metadata = 1; items = 2}; the last chunk's metadata is complete.
-func (r *Resource) List(ctx context.Context, req *metav1.ListRequest, send func([]byte) error) error {
-	filter, err := r.filter(req.GetNamespace(), req.GetLabelSelector(), req.GetFieldSelector())
-	if err != nil {
-		return err
-	}
-	prefix := r.scope(req.GetNamespace())
-	pos, err := r.position(req, prefix)
-	if err != nil {
-		return err
-	}
-	var chunk []byte
-	var left int64 // of the limit
-	if left = req.GetLimit(); left < 0 {
-		return apierr.BadRequest("limit must not be negative")
-	}
-	meta := &metav1.ListMeta{}
-	for {
-		limit := int64(pageEntries)
-		if left > 0 && filter.all() {
-			limit = min(limit, left)
-		}
-		page, err := r.registry.store.List(ctx, prefix, storage.ListOptions{Revision: pos.revision, From: pos.from, Limit: limit})
-		if err != nil {
-			return r.listError(err, req.GetContinue() != "")
-		}
-		if pos.revision == 0 {
-			if page.Revision < pos.least {
-				return tooLarge(pos.least, page.Revision)
-			}
-			pos.revision = page.Revision
-			meta.ResourceVersion = strconv.FormatInt(page.Revision, 10)
-		} else {
-			meta.ResourceVersion = strconv.FormatInt(pos.revision, 10)
-		}
-		for i, entry := range page.Entries {
-			payload, err := envelope.Open(entry.Value)
-			if err != nil {
-				return r.corrupt(entry.Key, err)
-			}
-			if ok, err := filter.matchEntry(entry.Key, payload); err != nil {
-				return r.corrupt(entry.Key, err)
-			} else if !ok {
-				continue
-			}
-			size := envelope.Size(payload, entry.Revision)
-			if len(chunk) > 0 && len(chunk)+size > chunkBytes {
-				if err := send(closeChunk(chunk, meta)); err != nil {
-					return err
-				}
-				chunk = nil
-			}
-			chunk = protowire.AppendTag(chunk, 2, protowire.BytesType)
-			chunk = protowire.AppendVarint(chunk, uint64(size))
-			chunk = envelope.Append(chunk, payload, entry.Revision)
-			if left--; left == 0 {
-				// The limit is reached; a token is due only if something may follow.
-				if after := int64(len(page.Entries) - i - 1); page.More || after > 0 {
-					meta.Continue = encodeToken(pos.revision, strings.TrimPrefix(entry.Key, prefix)+"\x00")
-					if filter.all() {
-						meta.RemainingItemCount = proto.Int64(page.Remaining + after)
-					}
-				}
-				return send(closeChunk(chunk, meta))
-			}
-		}
-		if !page.More {
-			return send(closeChunk(chunk, meta))
-		}
-		pos.from = page.Entries[len(page.Entries)-1].Key + "\x00"
-	}
-}
-
-func closeChunk(chunk []byte, meta *metav1.ListMeta) []byte {
-	size := proto.Size(meta)
-	chunk = protowire.AppendTag(chunk, 1, protowire.BytesType)
-	chunk = protowire.AppendVarint(chunk, uint64(size))
-	// A ListMeta of strings that are valid UTF-8 always marshals.
-	chunk, _ = proto.MarshalOptions{}.MarshalAppend(chunk, meta)
-	return chunk
-}
-
-// position reads resourceVersion, resourceVersionMatch and continue as Kubernetes documents them.
-func (r *Resource) position(req *metav1.ListRequest, prefix string) (position, error) {
-	revision, err := parseRevision(req.GetResourceVersion())
-	if err != nil {
-		return position{}, err
-	}
-	match := req.GetResourceVersionMatch()
-	if req.GetContinue() != "" {
-		if match != "" {
-			return position{}, apierr.BadRequest("resourceVersionMatch is forbidden with continue")
-		}
-		if revision != 0 {
-			return position{}, apierr.BadRequest("resourceVersion must be empty or 0 with continue")
-		}
-		t, err := decodeToken(req.GetContinue())
-		if err != nil {
-			return position{}, err
-		}
-		return position{revision: t.Revision, from: prefix + t.Start}, nil
-	}
-	switch match {
-	case "":
-		// Kubernetes' oldest clients mean exactly N when they also give a limit.
-		if revision > 0 && req.GetLimit() > 0 {
-			return position{revision: revision}, nil
-		}
-		return position{least: revision}, nil
-	case "NotOlderThan":
-		if req.GetResourceVersion() == "" {
-			return position{}, apierr.BadRequest("resourceVersionMatch is forbidden unless resourceVersion is given")
-		}
-		return position{least: revision}, nil
-	case "Exact":
-		if revision == 0 {
-			return position{}, apierr.BadRequest("resourceVersionMatch Exact needs a resourceVersion other than 0")
-		}
-		return position{revision: revision}, nil
-	default:
-		return position{}, apierr.Invalid("", "", apierr.Violation{
-			Field:   "resourceVersionMatch",
-			Message: fmt.Sprintf("Unsupported value: %q: supported values: \"Exact\", \"NotOlderThan\"", match),
-		})
-	}
-}
-
-func encodeToken(revision int64, start string) string {
-	// Strings and an integer always marshal.
-	raw, _ := json.Marshal(token{Version: tokenVersion, Revision: revision, Start: start})
-	return base64.RawURLEncoding.EncodeToString(raw)
-}
-
-func decodeToken(s string) (token, error) {
-	var t token
-	raw, err := base64.RawURLEncoding.DecodeString(s)
-	if err == nil {
-		err = json.Unmarshal(raw, &t)
-	}
-	if err != nil || t.Version != tokenVersion || t.Revision <= 0 || t.Start == "" || strings.HasPrefix(t.Start, "/") {
-		return token{}, apierr.BadRequest("continue is not a token that a list returned")
-	}
-	return t, nil
-}
-
 func parseRevision(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
@@ -273,16 +135,6 @@ func tooLarge(asked, current int64) error {
 		Message:    fmt.Sprintf("Too large resource version: %d, current: %d", asked, current),
 		RetryAfter: retryLarge,
 	}
-}
-
-func (r *Resource) listError(err error, paging bool) error {
-	if errors.Is(err, storage.ErrCompacted) {
-		if paging {
-			return apierr.Expired("The provided continue parameter is too old: list again from the start")
-		}
-		return apierr.Expired("The resourceVersion for the provided list is too old")
-	}
-	return r.storeError(err, "", "")
 }
 
 // storeError gives a failure of the store the reason that callers see.

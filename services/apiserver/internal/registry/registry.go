@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"trireme.dev/client/kind"
 	"trireme.dev/services/apiserver/internal/envelope"
-	"trireme.dev/services/apiserver/internal/feed"
 	"trireme.dev/services/apiserver/internal/schema"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/watchcache"
 )
 
 // Prefix of all keys.
@@ -40,7 +39,7 @@ type Deps struct {
 // Registry holds a Resource for each kind.
 type Registry struct {
 	store     storage.Store
-	feed      *feed.Feed
+	cache     *watchcache.Cache
 	logger    *slog.Logger
 	resources map[protoreflect.FullName]*Resource // by service
 	order     []*Resource
@@ -67,7 +66,7 @@ func New(deps Deps) (*Registry, error) {
 		mirrors:   map[string]*mirror{},
 		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
 	}
-	var prefixes []string
+	var kinds []watchcache.Kind
 	for _, k := range deps.Kinds.All() {
 		if k.Service == nil {
 			continue
@@ -78,9 +77,9 @@ func New(deps Deps) (*Registry, error) {
 		}
 		r.resources[k.ServiceName] = res
 		r.order = append(r.order, res)
-		prefixes = append(prefixes, res.prefix)
+		kinds = append(kinds, watchcache.Kind{Prefix: res.prefix, Indexes: res.indexes()})
 	}
-	r.feed = feed.New(deps.Store, Prefix, prefixes, deps.Logger)
+	r.cache = watchcache.New(watchcache.Config{Store: deps.Store, Prefix: Prefix, Kinds: kinds, Logger: deps.Logger})
 	for _, name := range []string{"Namespace", "PriorityClass"} {
 		if res := r.Of(name); res != nil {
 			r.mirrors[name] = newMirror(res)
@@ -110,15 +109,8 @@ func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
 // SetAdmission sets who is asked before writes. It must be called before any.
 func (r *Registry) SetAdmission(admit Admit) { r.admit = admit }
 
-// Run feeds watchers until ctx ends. Watches wait for it to begin.
-func (r *Registry) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for _, m := range r.mirrors {
-		wg.Go(func() { m.run(ctx) })
-	}
-	return r.feed.Run(ctx)
-}
+// Run keeps the watch cache current until ctx ends. Lists and watches wait for it to begin.
+func (r *Registry) Run(ctx context.Context) error { return r.cache.Run(ctx) }
 
 // Resources returns all resources in order of group and kind.
 func (r *Registry) Resources() []*Resource { return r.order }

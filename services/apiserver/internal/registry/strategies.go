@@ -116,7 +116,7 @@ const (
 func (r *Registry) Namespace(ctx context.Context, name string) (NamespaceState, error) {
 	res := r.Of("Namespace")
 	if m := r.mirrors["Namespace"]; m != nil {
-		if obj, ok := m.get(name); ok && namespaceState(obj) == NamespaceActive {
+		if obj, ok := m.get(ctx, name); ok && namespaceState(obj) == NamespaceActive {
 			return NamespaceActive, nil
 		}
 	}
@@ -140,7 +140,7 @@ func namespaceState(obj Object) NamespaceState {
 // Find returns an object of a cluster-scoped kind that is mirrored, decoded and shared: it must not be modified.
 func (r *Registry) Find(ctx context.Context, kindName, name string) (Object, error) {
 	if m := r.mirrors[kindName]; m != nil {
-		if obj, ok := m.get(name); ok {
+		if obj, ok := m.get(ctx, name); ok {
 			return obj, nil
 		}
 	}
@@ -151,7 +151,7 @@ func (r *Registry) Find(ctx context.Context, kindName, name string) (Object, err
 // FindAll returns all objects of a mirrored kind; they must not be modified.
 func (r *Registry) FindAll(ctx context.Context, kindName string) ([]Object, error) {
 	if m := r.mirrors[kindName]; m != nil {
-		if all, ok := m.all(); ok {
+		if all, ok := m.all(ctx); ok {
 			return all, nil
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"trireme.dev/client/apierr"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
-	"trireme.dev/services/apiserver/internal/feed"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/watchcache"
 )
 
 // bookmarkPeriod is how often a watcher that asked for bookmarks is told how far it has come.
@@ -21,121 +21,160 @@ const bookmarkPeriod = time.Minute
 
 // Watch sends changes as responses {events = 1; revision = 2; more = 3; initial_events_end = 4} until ctx ends or an
 // error does.
-func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send func([]byte) error) error {
+func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send Send) error {
 	filter, err := r.filter(req.GetNamespace(), req.GetLabelSelector(), req.GetFieldSelector())
 	if err != nil {
 		return err
 	}
-	after, err := parseRevision(req.GetResourceVersion())
+	w := &watch{resource: r, filter: filter, out: &responses{send: send}}
+	if err := w.begin(ctx, req); err != nil {
+		return r.watchError(ctx, err, w.after)
+	}
+	watcher, err := r.registry.cache.Watch(ctx, r.prefix, filter.scope(), w.after, func(events []*watchcache.Event) error {
+		if err := w.deliver(events); err != nil {
+			return err
+		}
+		return w.out.flush()
+	})
+	if err != nil {
+		return r.watchError(ctx, err, w.after)
+	}
+	defer watcher.Close()
+	err = w.follow(ctx, watcher, req.GetAllowBookmarks())
+	if ctx.Err() != nil && req.GetAllowBookmarks() && w.after > w.out.told {
+		// The last word before the gateway stops: the next one then has less to go through. Who has gone away does not
+		// hear it.
+		_ = w.out.bookmark(w.after)
+	}
+	return r.watchError(ctx, err, w.after)
+}
+
+// watch is one running Watch.
+type watch struct {
+	resource *Resource
+	filter   *filter
+	out      *responses
+	after    int64 // everything up to here has been dealt with
+}
+
+// begin finds out where the watch starts, and sends the initial events where they are wanted.
+func (w *watch) begin(ctx context.Context, req *metav1.WatchRequest) error {
+	revision, err := parseRevision(req.GetResourceVersion())
 	if err != nil {
 		return err
 	}
-	out := &responses{send: send, told: after}
-	if after == 0 {
-		if after, err = r.initial(ctx, req, filter, out); err != nil {
-			return err
-		}
+	switch match := req.GetResourceVersionMatch(); {
+	case match == "":
+	case match != "NotOlderThan":
+		return apierr.BadRequest("resourceVersionMatch of a watch must be NotOlderThan")
+	case req.SendInitialEvents == nil:
+		return apierr.BadRequest("resourceVersionMatch is forbidden unless sendInitialEvents is given")
 	}
-	deliver := func(b *feed.Batch) error {
-		if b.Revision <= after {
-			return nil
-		}
-		return r.deliver(b, filter, out)
+	initial := revision == 0
+	if req.SendInitialEvents != nil {
+		initial = req.GetSendInitialEvents()
 	}
-	watcher, err := r.registry.feed.Watch(ctx, r.prefix, after, func(b *feed.Batch) error {
-		if err := deliver(b); err != nil {
-			return err
+	if !initial && revision > 0 {
+		w.after, w.out.told = revision, revision
+		return nil
+	}
+	pos := position{mode: notOlderThan, revision: revision}
+	if req.GetResourceVersion() == "" {
+		pos.mode = mostRecent
+	}
+	if !initial {
+		if w.after = w.resource.registry.cache.Position(); pos.mode == mostRecent || w.after == 0 {
+			w.after, err = w.resource.registry.cache.Latest(ctx)
 		}
-		after = max(after, b.Revision)
-		return out.flush()
+		return err
+	}
+	v, err := w.resource.view(ctx, pos)
+	if err != nil {
+		return err
+	}
+	if err := w.initial(ctx, v, w.resource.scope(req.GetNamespace())); err != nil {
+		return err
+	}
+	w.after = v.revision
+	return nil
+}
+
+// initial sends a state as ADDED, then one response with initial_events_end. All but the last are sent with more set: a
+// watcher cut off before the end cannot resume.
+func (w *watch) initial(ctx context.Context, v *view, prefix string) error {
+	_, err := v.each(ctx, prefix, "", 0, func(key string, stored []byte, revision int64) (bool, error) {
+		payload, err := envelope.Open(stored)
+		if err != nil {
+			return false, w.resource.corrupt(key, err)
+		}
+		if ok, err := w.filter.matchEntry(key, payload); err != nil {
+			return false, w.resource.corrupt(key, err)
+		} else if !ok {
+			return true, nil
+		}
+		return true, w.out.add(watchcache.EncodeEvent(metav1.WatchEventType_WATCH_EVENT_TYPE_ADDED, payload, revision), v.revision)
 	})
 	if err != nil {
-		return r.watchError(ctx, err, after)
+		return err
 	}
-	defer watcher.Close()
+	return w.out.end(v.revision)
+}
 
-	var bookmark <-chan time.Time
-	if req.GetAllowBookmarks() {
+// follow sends what the watcher gets until an error ends it.
+func (w *watch) follow(ctx context.Context, watcher *watchcache.Watcher, bookmarks bool) error {
+	var tick <-chan time.Time
+	if bookmarks {
 		// Watchers that began together do not speak up together.
 		ticker := time.NewTicker(bookmarkPeriod - rand.N(bookmarkPeriod/10))
 		defer ticker.Stop()
-		bookmark = ticker.C
+		tick = ticker.C
 	}
 	for {
-		batches, position, err := watcher.Next(ctx, bookmark)
+		events, position, err := watcher.Next(ctx, tick)
 		if err != nil {
-			return r.watchError(ctx, err, after)
-		}
-		for _, b := range batches {
-			if err := deliver(b); err != nil {
-				return err
-			}
-			after = max(after, b.Revision)
-		}
-		if err := out.flush(); err != nil {
 			return err
 		}
-		// Not more than the last event: one that the filter took out tells the watcher nothing.
-		if len(batches) == 0 && position > out.told {
-			after = max(after, position)
-			if err := out.bookmark(position); err != nil {
+		if err := w.deliver(events); err != nil {
+			return err
+		}
+		if err := w.out.flush(); err != nil {
+			return err
+		}
+		w.after = max(w.after, position)
+		// Not after each event: one that the filter took out tells the watcher nothing.
+		if len(events) == 0 && position > w.out.told {
+			if err := w.out.bookmark(position); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (r *Resource) deliver(b *feed.Batch, filter *filter, out *responses) error {
-	for _, e := range b.Events {
-		if e.Err() != nil {
-			return r.corrupt(e.Key, e.Err())
+// deliver adds the events that the filter lets through; they are whole revisions.
+func (w *watch) deliver(events []*watchcache.Event) error {
+	revision := w.after
+	for _, e := range events {
+		if e.Revision <= w.after {
+			continue
 		}
-		typ, ok, err := filter.matchEvent(e)
+		revision = e.Revision
+		typ, ok, err := w.filter.matchEvent(e)
 		if err != nil {
-			return r.corrupt(e.Key, err)
+			return w.resource.corrupt(e.Key(), err)
 		}
 		if !ok {
 			continue
 		}
-		if err := out.add(e.Encoded(typ), e.Revision); err != nil {
+		parts, err := e.Encoded(typ)
+		if err != nil {
+			return w.resource.corrupt(e.Key(), err)
+		}
+		if err := w.out.add(parts, e.Revision); err != nil {
 			return err
 		}
 	}
+	w.after = revision
 	return nil
-}
-
-// initial sends the objects of now as ADDED, then one response with initial_events_end, and returns their revision.
-// All but the last are sent with more set: a watcher cut off before the end cannot resume.
-func (r *Resource) initial(ctx context.Context, req *metav1.WatchRequest, filter *filter, out *responses) (int64, error) {
-	var revision int64
-	from := ""
-	for {
-		page, err := r.registry.store.List(ctx, r.scope(req.GetNamespace()), storage.ListOptions{Revision: revision, From: from, Limit: pageEntries})
-		if err != nil {
-			return 0, r.listError(err, false)
-		}
-		revision = page.Revision
-		for _, entry := range page.Entries {
-			payload, err := envelope.Open(entry.Value)
-			if err != nil {
-				return 0, r.corrupt(entry.Key, err)
-			}
-			if ok, err := filter.matchEntry(entry.Key, payload); err != nil {
-				return 0, r.corrupt(entry.Key, err)
-			} else if !ok {
-				continue
-			}
-			event := feed.AppendEvent(nil, metav1.WatchEventType_WATCH_EVENT_TYPE_ADDED, payload, entry.Revision)
-			if err := out.add(event, revision); err != nil {
-				return 0, err
-			}
-		}
-		if !page.More {
-			break
-		}
-		from = page.Entries[len(page.Entries)-1].Key + "\x00"
-	}
-	return revision, out.end(revision)
 }
 
 func (r *Resource) watchError(ctx context.Context, err error, after int64) error {
@@ -150,7 +189,7 @@ func (r *Resource) watchError(ctx context.Context, err error, after int64) error
 			Message:    "Too large resource version: " + strconv.FormatInt(after, 10),
 			RetryAfter: retryLarge,
 		}
-	case errors.Is(err, feed.ErrSlow), errors.Is(err, feed.ErrInterrupted):
+	case errors.Is(err, watchcache.ErrSlow), errors.Is(err, watchcache.ErrInterrupted):
 		return apierr.Conflict(r.Kind.Name, "", err.Error())
 	case errors.Is(err, context.Canceled):
 		return apierr.Unavailable("the gateway is stopping")
@@ -168,9 +207,10 @@ func (r *Resource) watchError(ctx context.Context, err error, after int64) error
 
 // responses packs events into watch responses. A response that ends within a revision has more set.
 type responses struct {
-	send     func([]byte) error
-	buf      []byte
-	revision int64 // of the last event in buf
+	send     Send
+	parts    [][]byte
+	size     int
+	revision int64 // of the last event in parts
 	told     int64 // the last revision sent
 }
 
@@ -181,20 +221,25 @@ func (e *sendError) Error() string { return e.err.Error() }
 func (e *sendError) Unwrap() error { return e.err }
 
 // add puts an encoded event into the response under way; where it has no room, that one is sent first.
-func (o *responses) add(event []byte, revision int64) error {
-	if len(o.buf) > 0 && len(o.buf)+len(event) > chunkBytes {
+func (o *responses) add(event [][]byte, revision int64) error {
+	size := 0
+	for _, p := range event {
+		size += len(p)
+	}
+	if o.size > 0 && o.size+size > chunkBytes {
 		if err := o.close(o.revision, revision == o.revision, false); err != nil {
 			return err
 		}
 	}
-	o.buf = append(o.buf, event...)
+	o.parts = append(o.parts, event...)
+	o.size += size
 	o.revision = revision
 	return nil
 }
 
 // flush sends what has been added; the revision of the last event is complete.
 func (o *responses) flush() error {
-	if len(o.buf) == 0 {
+	if o.size == 0 {
 		return nil
 	}
 	return o.close(o.revision, false, false)
@@ -207,7 +252,7 @@ func (o *responses) end(revision int64) error { return o.close(revision, false, 
 func (o *responses) bookmark(revision int64) error { return o.close(revision, false, false) }
 
 func (o *responses) close(revision int64, more, initialEnd bool) error {
-	b := protowire.AppendTag(o.buf, 2, protowire.VarintType)
+	b := protowire.AppendTag(make([]byte, 0, 16), 2, protowire.VarintType)
 	b = protowire.AppendVarint(b, uint64(revision))
 	if more {
 		b = protowire.AppendTag(b, 3, protowire.VarintType)
@@ -217,9 +262,11 @@ func (o *responses) close(revision int64, more, initialEnd bool) error {
 		b = protowire.AppendTag(b, 4, protowire.VarintType)
 		b = protowire.AppendVarint(b, 1)
 	}
-	o.buf, o.told = nil, revision
-	if err := o.send(b); err != nil {
+	parts := append(o.parts, b)
+	o.parts, o.size, o.told = parts[:0], 0, revision
+	if err := o.send(parts); err != nil {
 		return &sendError{err}
 	}
+	clear(parts)
 	return nil
 }

@@ -96,8 +96,8 @@ func TestWatchByField(t *testing.T) {
 func TestWatchFromCompactedAndFutureRevisions(t *testing.T) {
 	e := newEnv(t)
 	first := must[*corev1.ConfigMap](t)(e.maps.Create(t.Context(), configMap("a", "1")))
-	for i := range 5 {
-		// Large enough that the feed does not remember them all.
+	for i := range 60 {
+		// Large enough that the cache does not remember them all.
 		must[*corev1.ConfigMap](t)(e.maps.Update(t.Context(), configMap("a", fmt.Sprint(filler, i))))
 	}
 	watch := func(revision string) error {

@@ -1,4 +1,4 @@
-// Package server wires the gateway's parts over a store: feed, registry, admission, gateway and gRPC server, and makes
+// Package server wires the gateway's parts over a store: registry, admission, gateway and gRPC server, and makes
 // what every cluster has from the start. It chooses neither store nor addresses.
 package server
 
@@ -32,7 +32,7 @@ type Server struct {
 	logger   *slog.Logger
 }
 
-// New wires the chain gateway → admission → registry → feed → storage.
+// New wires the chain gateway → admission → registry → watchcache → storage.
 func New(deps Deps) (*Server, error) {
 	reg, err := registry.New(registry.Deps{Store: deps.Store, Kinds: kind.Builtin(), Logger: deps.Logger})
 	if err != nil {

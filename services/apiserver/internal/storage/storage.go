@@ -2,7 +2,7 @@
 // commits at one revision, and a watch that misses nothing. It knows keys and bytes only, never objects.
 //
 // Two engines implement it: storage/etcd, the real one, and storage/memory, for tests. Both pass storagetest. The chain
-// is gateway → admission → registry → feed → storage.
+// is gateway → admission → registry → watchcache → storage.
 package storage
 
 import (
@@ -26,10 +26,10 @@ type Store interface {
 	// *ConflictError. A commit without operations is refused.
 	Commit(ctx context.Context, txn Txn) (revision int64, err error)
 
-	// Watch calls emit with every change of keys with the prefix after revision after, in order, in batches that never
+	// Watch calls emit with every change of keys with the prefix after a revision, in order, in batches that never
 	// split a revision. It blocks until ctx ends (returning its error), emit fails (returning that error), or the
 	// history after that revision is gone (ErrCompacted).
-	Watch(ctx context.Context, prefix string, after int64, emit func(Batch) error) error
+	Watch(ctx context.Context, prefix string, opts WatchOptions, emit func(Batch) error) error
 
 	// Revision returns the revision of the last commit.
 	Revision(ctx context.Context) (int64, error)
@@ -86,6 +86,18 @@ type Op struct {
 	Value []byte
 }
 
+// WatchOptions say what a Watch begins with and brings.
+type WatchOptions struct {
+	// After is the last revision that the caller knows.
+	After int64
+	// Previous asks for the value before each change. Who keeps all values spares the store the search for them.
+	Previous bool
+	// Progress, where it is not nil, asks by each value for a batch soon, even one without events: it says how far the
+	// watch has come. That is what the server of the watch has applied, and so proves nothing about what others have
+	// committed.
+	Progress <-chan struct{}
+}
+
 // Batch is a run of events of whole revisions. A batch without events says only that everything up to Revision has been
 // seen.
 type Batch struct {
@@ -98,10 +110,10 @@ type Event struct {
 	Key string
 	// Value after the change; nil where the key was deleted.
 	Value []byte
-	// Previous value; nil where the key was created.
+	// Previous value; nil where the key was created, or where WatchOptions do not ask for it.
 	Previous []byte
 	Revision int64
-	// PreviousRevision is that of the change before; 0 where the key was created.
+	// PreviousRevision is that of the change before; 0 where Previous is nil.
 	PreviousRevision int64
 }
 

@@ -998,11 +998,11 @@ var File_trireme_core_v1_pod_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\n" +
-	"\x19trireme/core/v1/pod.proto\x12\x0ftrireme.core.v1\x1a\x1etrireme/core/v1/affinity.proto\x1a\x1ftrireme/core/v1/container.proto\x1a&trireme/core/v1/container_config.proto\x1a trireme/core/v1/pod_status.proto\x1a\x1ftrireme/core/v1/reference.proto\x1a\x1etrireme/core/v1/security.proto\x1a\x1ctrireme/core/v1/volume.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xce\x03\n" +
+	"\x19trireme/core/v1/pod.proto\x12\x0ftrireme.core.v1\x1a\x1etrireme/core/v1/affinity.proto\x1a\x1ftrireme/core/v1/container.proto\x1a&trireme/core/v1/container_config.proto\x1a trireme/core/v1/pod_status.proto\x1a\x1ftrireme/core/v1/reference.proto\x1a\x1etrireme/core/v1/security.proto\x1a\x1ctrireme/core/v1/volume.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x97\x04\n" +
 	"\x03Pod\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x124\n" +
 	"\x04spec\x18\x02 \x01(\v2\x18.trireme.core.v1.PodSpecB\x06\xaa\xbb\x18\x02\b\x01R\x04spec\x12:\n" +
-	"\x06status\x18\x03 \x01(\v2\x1a.trireme.core.v1.PodStatusB\x06\xaa\xbb\x18\x02p\x01R\x06status:\x9b\x02\xa2\xbb\x18\x96\x02\n" +
+	"\x06status\x18\x03 \x01(\v2\x1a.trireme.core.v1.PodStatusB\x06\xaa\xbb\x18\x02p\x01R\x06status:\xe4\x02\xa2\xbb\x18\xdf\x02\n" +
 	"\x04core\x12\x02v1\x1a\x03Pod\"\x04pods(\x012\x02po:\x02v1B\a\n" +
 	"\x05READYB\b\n" +
 	"\x06STATUSB\n" +
@@ -1010,7 +1010,7 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bRESTARTSB\x15\n" +
 	"\x02IP\x12\r.status.podIP\x18\x01B\x18\n" +
 	"\x04NODE\x12\x0e.spec.nodeName\x18\x01B\b\n" +
-	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03all\"\xe2\x1c\n" +
+	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03allr\x11pod-template-hashr\x1cbatch.kubernetes.io/job-namer\x16app.kubernetes.io/name\"\xe2\x1c\n" +
 	"\aPodSpec\x12?\n" +
 	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\f\xaa\xbb\x18\bb\x04namex\x01R\avolumes\x12O\n" +
 	"\x0finit_containers\x18\x02 \x03(\v2\x1a.trireme.core.v1.ContainerB\n" +

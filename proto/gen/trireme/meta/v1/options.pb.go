@@ -320,7 +320,10 @@ type KindOptions struct {
 	// allows_unconditional_update is unset where an update must carry a resourceVersion.
 	RequiresResourceVersion bool `protobuf:"varint,12,opt,name=requires_resource_version,json=requiresResourceVersion,proto3" json:"requires_resource_version,omitempty"`
 	// categories that the CLI expands: all.
-	Categories    []string `protobuf:"bytes,13,rep,name=categories,proto3" json:"categories,omitempty"`
+	Categories []string `protobuf:"bytes,13,rep,name=categories,proto3" json:"categories,omitempty"`
+	// index_labels are the labels by which many clients watch, each with a value of its own: an event is then offered only
+	// to those whose selector demands its value.
+	IndexLabels   []string `protobuf:"bytes,14,rep,name=index_labels,json=indexLabels,proto3" json:"index_labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -442,6 +445,13 @@ func (x *KindOptions) GetRequiresResourceVersion() bool {
 func (x *KindOptions) GetCategories() []string {
 	if x != nil {
 		return x.Categories
+	}
+	return nil
+}
+
+func (x *KindOptions) GetIndexLabels() []string {
+	if x != nil {
+		return x.IndexLabels
 	}
 	return nil
 }
@@ -733,7 +743,7 @@ var File_trireme_meta_v1_options_proto protoreflect.FileDescriptor
 
 const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtrireme/meta/v1/options.proto\x12\x0ftrireme.meta.v1\x1a google/protobuf/descriptor.proto\"\x91\x04\n" +
+	"\x1dtrireme/meta/v1/options.proto\x12\x0ftrireme.meta.v1\x1a google/protobuf/descriptor.proto\"\xb4\x04\n" +
 	"\vKindOptions\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -752,7 +762,8 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\x19requires_resource_version\x18\f \x01(\bR\x17requiresResourceVersion\x12\x1e\n" +
 	"\n" +
 	"categories\x18\r \x03(\tR\n" +
-	"categories\"\x83\x01\n" +
+	"categories\x12!\n" +
+	"\findex_labels\x18\x0e \x03(\tR\vindexLabels\"\x83\x01\n" +
 	"\vPrintColumn\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tjson_path\x18\x02 \x01(\tR\bjsonPath\x12\x12\n" +

@@ -318,8 +318,13 @@ type WatchRequest struct {
 	ResourceVersion string `protobuf:"bytes,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
 	// allow_bookmarks asks for responses without events that only move revision on.
 	AllowBookmarks bool `protobuf:"varint,5,opt,name=allow_bookmarks,json=allowBookmarks,proto3" json:"allow_bookmarks,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// send_initial_events decides whether the objects come first. Absent, they do unless resource_version names a
+	// revision. True with revision N: those of a revision not older than N. False without one: changes from now on.
+	SendInitialEvents *bool `protobuf:"varint,6,opt,name=send_initial_events,json=sendInitialEvents,proto3,oneof" json:"send_initial_events,omitempty"`
+	// resource_version_match is NotOlderThan, and may be given with send_initial_events only.
+	ResourceVersionMatch string `protobuf:"bytes,7,opt,name=resource_version_match,json=resourceVersionMatch,proto3" json:"resource_version_match,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
@@ -385,6 +390,20 @@ func (x *WatchRequest) GetAllowBookmarks() bool {
 		return x.AllowBookmarks
 	}
 	return false
+}
+
+func (x *WatchRequest) GetSendInitialEvents() bool {
+	if x != nil && x.SendInitialEvents != nil {
+		return *x.SendInitialEvents
+	}
+	return false
+}
+
+func (x *WatchRequest) GetResourceVersionMatch() string {
+	if x != nil {
+		return x.ResourceVersionMatch
+	}
+	return ""
 }
 
 // Preconditions that must hold for a write to happen; otherwise it fails with ABORTED.
@@ -861,13 +880,16 @@ const file_trireme_meta_v1_verbs_proto_rawDesc = "" +
 	"\x10resource_version\x18\x04 \x01(\tR\x0fresourceVersion\x124\n" +
 	"\x16resource_version_match\x18\x05 \x01(\tR\x14resourceVersionMatch\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x03R\x05limit\x12\x1a\n" +
-	"\bcontinue\x18\a \x01(\tR\bcontinue\"\xce\x01\n" +
+	"\bcontinue\x18\a \x01(\tR\bcontinue\"\xd1\x02\n" +
 	"\fWatchRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12%\n" +
 	"\x0elabel_selector\x18\x02 \x01(\tR\rlabelSelector\x12%\n" +
 	"\x0efield_selector\x18\x03 \x01(\tR\rfieldSelector\x12)\n" +
 	"\x10resource_version\x18\x04 \x01(\tR\x0fresourceVersion\x12'\n" +
-	"\x0fallow_bookmarks\x18\x05 \x01(\bR\x0eallowBookmarks\"s\n" +
+	"\x0fallow_bookmarks\x18\x05 \x01(\bR\x0eallowBookmarks\x123\n" +
+	"\x13send_initial_events\x18\x06 \x01(\bH\x00R\x11sendInitialEvents\x88\x01\x01\x124\n" +
+	"\x16resource_version_match\x18\a \x01(\tR\x14resourceVersionMatchB\x16\n" +
+	"\x14_send_initial_events\"s\n" +
 	"\rPreconditions\x12\x15\n" +
 	"\x03uid\x18\x01 \x01(\tH\x00R\x03uid\x88\x01\x01\x12.\n" +
 	"\x10resource_version\x18\x02 \x01(\tH\x01R\x0fresourceVersion\x88\x01\x01B\x06\n" +
@@ -956,6 +978,7 @@ func file_trireme_meta_v1_verbs_proto_init() {
 	if File_trireme_meta_v1_verbs_proto != nil {
 		return
 	}
+	file_trireme_meta_v1_verbs_proto_msgTypes[2].OneofWrappers = []any{}
 	file_trireme_meta_v1_verbs_proto_msgTypes[3].OneofWrappers = []any{}
 	file_trireme_meta_v1_verbs_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}

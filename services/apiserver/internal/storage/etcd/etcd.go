@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"trireme.dev/services/apiserver/internal/storage"
 )
@@ -150,13 +152,27 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 	return 0, conflict
 }
 
+// streamKey makes a watch that asks for progress a stream of its own: etcd reports none while any watch of a stream is
+// still going through history.
+const streamKey = "trireme-stream"
+
 // Watch implements storage.Store. etcd never splits a revision over responses unless asked for fragments.
-func (s *Store) Watch(ctx context.Context, prefix string, after int64, emit func(storage.Batch) error) error {
+func (s *Store) Watch(ctx context.Context, prefix string, opts storage.WatchOptions, emit func(storage.Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	defer cancel()
-	ch := s.client.Watch(clientv3.WithRequireLeader(ctx), prefix,
-		clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithPrevKV(), clientv3.WithProgressNotify())
-	for resp := range ch {
+	// A member that lost the others ends its watches, so that the client goes to another one.
+	ctx = clientv3.WithRequireLeader(ctx)
+	options := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(opts.After + 1), clientv3.WithProgressNotify()}
+	if opts.Previous {
+		options = append(options, clientv3.WithPrevKV())
+	}
+	if opts.Progress != nil {
+		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, prefix)
+		wg.Go(func() { s.askProgress(ctx, opts.Progress) })
+	}
+	for resp := range s.client.Watch(ctx, prefix, options...) {
 		if err := resp.Err(); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -179,9 +195,9 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64, emit func
 			switch {
 			case e.PrevKv != nil:
 				out.Previous, out.PreviousRevision = e.PrevKv.Value, e.PrevKv.ModRevision
-			case !e.IsCreate():
+			case opts.Previous && !e.IsCreate():
 				// What was there before has been compacted away: such an event would claim that the object is new.
-				return fmt.Errorf("watch %s after %d: %w", prefix, after, storage.ErrCompacted)
+				return fmt.Errorf("watch %s after %d: %w", prefix, opts.After, storage.ErrCompacted)
 			}
 			batch.Events[i] = out
 		}
@@ -193,6 +209,18 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64, emit func
 		return ctx.Err()
 	}
 	return fmt.Errorf("watch %s: %w", prefix, storage.ErrUnavailable)
+}
+
+// askProgress passes requests on to the stream that ctx names. One that fails needs no answer: its watch fails too.
+func (s *Store) askProgress(ctx context.Context, requests <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-requests:
+			_ = s.client.RequestProgress(ctx)
+		}
+	}
 }
 
 // Revision implements storage.Store.

@@ -232,12 +232,13 @@ func (s *Store) wake() {
 }
 
 // Watch implements storage.Store.
-func (s *Store) Watch(ctx context.Context, prefix string, after int64, emit func(storage.Batch) error) error {
+func (s *Store) Watch(ctx context.Context, prefix string, opts storage.WatchOptions, emit func(storage.Batch) error) error {
 	if err := s.fault(ctx, "watch", prefix, false); err != nil {
 		return err
 	}
+	after := opts.After
 	for {
-		batches, revision, moved, err := s.since(prefix, after)
+		batches, revision, moved, err := s.since(prefix, after, opts.Previous)
 		if err != nil {
 			return err
 		}
@@ -260,12 +261,16 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64, emit func
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-moved:
+		case <-opts.Progress:
+			if err := emit(storage.Batch{Revision: after}); err != nil {
+				return err
+			}
 		}
 	}
 }
 
 // since returns what happened to the prefix after a revision, up to the store's revision.
-func (s *Store) since(prefix string, after int64) ([]storage.Batch, int64, <-chan struct{}, error) {
+func (s *Store) since(prefix string, after int64, previous bool) ([]storage.Batch, int64, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if after < s.compacted {
@@ -277,6 +282,9 @@ func (s *Store) since(prefix string, after int64) ([]storage.Batch, int64, <-cha
 		batch := storage.Batch{Revision: s.log[i].Revision}
 		for _, e := range s.log[i].Events {
 			if e.Key >= prefix && (end == "" || e.Key < end) {
+				if !previous {
+					e.Previous, e.PreviousRevision = nil, 0
+				}
 				batch.Events = append(batch.Events, e)
 			}
 		}

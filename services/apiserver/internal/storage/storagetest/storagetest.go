@@ -25,6 +25,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Store) {
 		"WatchFromRevision":   watchFromRevision,
 		"WatchKeepsRevisions": watchKeepsRevisions,
 		"WatchStopsAndFails":  watchStopsAndFails,
+		"WatchTellsProgress":  watchTellsProgress,
 		"ManyOperations":      manyOperations,
 		"Concurrent":          concurrent,
 	} {
@@ -217,7 +218,7 @@ func compaction(t *testing.T, s storage.Store) {
 			t.Fatalf("list at %d: %v", at, err)
 		}
 	}
-	err := s.Watch(ctx, "/", first-1, func(storage.Batch) error { return errors.New("delivered compacted history") })
+	err := s.Watch(ctx, "/", storage.WatchOptions{After: first - 1, Previous: true}, func(storage.Batch) error { return errors.New("delivered compacted history") })
 	if !errors.Is(err, storage.ErrCompacted) {
 		t.Fatalf("watch from before the compaction: %v", err)
 	}
@@ -242,7 +243,7 @@ func collect(t *testing.T, s storage.Store, prefix string, after, until int64) [
 	defer cancel()
 	var events []storage.Event
 	position := after
-	err := s.Watch(ctx, prefix, after, func(b storage.Batch) error {
+	err := s.Watch(ctx, prefix, storage.WatchOptions{After: after, Previous: true}, func(b storage.Batch) error {
 		if b.Revision < position {
 			t.Errorf("batch at %d after one at %d", b.Revision, position)
 		}
@@ -281,7 +282,7 @@ func watchFromRevision(t *testing.T, s storage.Store) {
 	defer cancel()
 	go func() {
 		var events []storage.Event
-		_ = s.Watch(ctx, "/w/", r4, func(b storage.Batch) error {
+		_ = s.Watch(ctx, "/w/", storage.WatchOptions{After: r4, Previous: true}, func(b storage.Batch) error {
 			if events = append(events, b.Events...); len(events) > 0 {
 				later <- events
 				return errDone
@@ -321,7 +322,7 @@ func watchKeepsRevisions(t *testing.T, s storage.Store) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	seen := map[int64]int{}
-	err = s.Watch(ctx, "/w/", start, func(b storage.Batch) error {
+	err = s.Watch(ctx, "/w/", storage.WatchOptions{After: start}, func(b storage.Batch) error {
 		in := map[int64]int{}
 		for _, e := range b.Events {
 			in[e.Revision]++
@@ -347,10 +348,42 @@ func watchKeepsRevisions(t *testing.T, s storage.Store) {
 	}
 }
 
+// Progress covers commits that the watch is not concerned with, and never overtakes an event. A watch without Previous
+// brings none.
+func watchTellsProgress(t *testing.T, s storage.Store) {
+	start := put(t, s, "/w/a", "1")
+	changed := put(t, s, "/w/a", "2")
+	elsewhere := put(t, s, "/x/a", "1")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	progress := make(chan struct{}, 1)
+	var events []storage.Event
+	err := s.Watch(ctx, "/w/", storage.WatchOptions{After: start, Progress: progress}, func(b storage.Batch) error {
+		events = append(events, b.Events...)
+		if b.Revision >= changed && len(events) == 0 {
+			t.Error("progress overtook the event")
+		}
+		if b.Revision >= elsewhere {
+			return errDone
+		}
+		select {
+		case progress <- struct{}{}:
+		default:
+		}
+		return nil
+	})
+	if !errors.Is(err, errDone) {
+		t.Fatal(err)
+	}
+	if len(events) != 1 || string(events[0].Value) != "2" || events[0].Previous != nil || events[0].PreviousRevision != 0 {
+		t.Fatalf("events %+v", events)
+	}
+}
+
 func watchStopsAndFails(t *testing.T, s storage.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Watch(ctx, "/", 0, func(storage.Batch) error { return nil }) }()
+	go func() { ended <- s.Watch(ctx, "/", storage.WatchOptions{}, func(storage.Batch) error { return nil }) }()
 	cancel()
 	select {
 	case err := <-ended:

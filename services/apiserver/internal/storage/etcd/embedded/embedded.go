@@ -26,7 +26,7 @@ const (
 	quota = 8 << 30
 	// retention is how long history is kept: a watcher may be away for so long, and at most twice that.
 	retention = "5m"
-	// progress lets the feed know that nothing has happened; it is what bookmarks are made of.
+	// progress lets the watch cache know that nothing has happened; it is what bookmarks are made of.
 	progress = 5 * time.Second
 	// A single member has nobody to wait for. Short ticks make it elect itself at once.
 	tickMillis, electionMillis = 20, 100

@@ -1,0 +1,311 @@
+// Package watchcache keeps the state of every kind in memory and follows the store with one watch. It answers lists at
+// any recent revision from snapshots that are never locked, and fans events out to any number of watchers, each of which
+// is offered only what it may want. It holds stored bytes and decodes no objects; what it must know of them, its Indexes
+// read. In the chain it stands between registry and storage.
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"trireme.dev/kit/loop"
+	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/apiserver/internal/storage"
+)
+
+const (
+	// retryAfter is how long the cache waits when the store does not answer.
+	retryAfter = 200 * time.Millisecond
+	// loadPage is how many entries are read from the store at a time.
+	loadPage = 1000
+	// sweepPeriod is how often history is looked at that no event pushes out.
+	sweepPeriod = 10 * time.Second
+)
+
+var (
+	// ErrSlow ends a watcher that does not keep up; it may resume from the last revision it was given.
+	ErrSlow = errors.New("watcher does not keep up; resume from the last revision received")
+	// ErrInterrupted ends all watchers when the cache itself lost its place in history; they may resume.
+	ErrInterrupted = errors.New("watch was interrupted; resume from the last revision received")
+	// ErrBehind says that the cache has not reached a revision in the time given.
+	ErrBehind = errors.New("the cache has not reached the revision")
+	// errStopped is what callers get once Run has ended.
+	errStopped = fmt.Errorf("watch cache has stopped: %w", storage.ErrUnavailable)
+)
+
+// Index reads from an object's bytes the values by which watchers may narrow what they are offered. It is called for
+// every event while somebody watches by it, so it must be quick. Bytes that it cannot read have no values.
+type Index func(payload []byte, emit func(value string))
+
+// Kind is what the cache must know of a kind.
+type Kind struct {
+	// Prefix of the kind's keys: /trireme/<group>/<plural>/.
+	Prefix string
+	// Indexes by name, besides ByNamespace and ByKey, which every kind has.
+	Indexes map[string]Index
+}
+
+// Config of a cache.
+type Config struct {
+	Store storage.Store
+	// Prefix of all kinds.
+	Prefix string
+	Kinds  []Kind
+	Logger *slog.Logger
+}
+
+// Cache is the state of all kinds. Create it with New; it is empty, and its callers wait, until Run has loaded it.
+type Cache struct {
+	store  storage.Store
+	prefix string
+	logger *slog.Logger
+	topics map[string]*topic
+
+	position atomic.Int64 // every event up to here has been handed out; 0 until loaded
+	readings chan chan<- reading
+	progress chan struct{} // asks the store's watch how far it is
+	stopped  chan struct{}
+
+	mu    sync.Mutex
+	moved chan struct{} // closed when position moves; nil while nobody waits for it
+}
+
+// New returns a cache of the kinds.
+func New(cfg Config) *Cache {
+	c := &Cache{
+		store: cfg.Store, prefix: cfg.Prefix, logger: cfg.Logger, topics: make(map[string]*topic, len(cfg.Kinds)),
+		readings: make(chan chan<- reading), progress: make(chan struct{}, 1), stopped: make(chan struct{}),
+	}
+	for _, k := range cfg.Kinds {
+		c.topics[k.Prefix] = newTopic(k)
+	}
+	return c
+}
+
+// Run loads the state and follows the store until ctx ends. It must be called once.
+func (c *Cache) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { c.serveReadings(ctx) })
+	wg.Go(func() {
+		// Its only error is a period of nothing.
+		_ = loop.Every(ctx, loop.Config{Name: "watchcache", Period: sweepPeriod, Delay: sweepPeriod, Logger: c.logger},
+			func(context.Context) error { c.sweep(time.Now()); return nil })
+	})
+	defer func() {
+		close(c.stopped)
+		wg.Wait()
+		for _, t := range c.topics {
+			t.end(ctx.Err())
+		}
+	}()
+	lost := true
+	for {
+		err := c.follow(ctx, lost)
+		if ctx.Err() != nil {
+			return nil
+		}
+		// What it had seen is whole, so after any other failure it goes on from there.
+		lost = c.Position() == 0 || errors.Is(err, storage.ErrCompacted)
+		c.logger.Warn("watch cache retries", telemetry.KeyError, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+func (c *Cache) follow(ctx context.Context, lost bool) error {
+	if lost {
+		if err := c.load(ctx); err != nil {
+			return err
+		}
+	}
+	opts := storage.WatchOptions{After: c.Position(), Progress: c.progress}
+	return c.store.Watch(ctx, c.prefix, opts, func(b storage.Batch) error {
+		c.dispatch(b)
+		return nil
+	})
+}
+
+// load reads everything at one revision. Watchers that were there end: history is gone between what they have seen and
+// where the cache can go on. Until it is done, readers see the state from before.
+func (c *Cache) load(ctx context.Context) error {
+	trees := make(map[*topic]*tree, len(c.topics))
+	for _, t := range c.topics {
+		trees[t] = newTree()
+	}
+	var opts storage.ListOptions
+	opts.Limit = loadPage
+	for {
+		page, err := c.store.List(ctx, c.prefix, opts)
+		if err != nil {
+			return err
+		}
+		opts.Revision = page.Revision
+		for _, e := range page.Entries {
+			if t := c.topics[kindPrefix(e.Key)]; t != nil {
+				trees[t].ReplaceOrInsert(&Object{Key: e.Key, Revision: e.Revision, stored: e.Value})
+			}
+		}
+		if !page.More {
+			break
+		}
+		opts.From = page.Entries[len(page.Entries)-1].Key + "\x00"
+	}
+	for t, state := range trees {
+		t.reset(state, opts.Revision)
+	}
+	c.advance(opts.Revision)
+	return nil
+}
+
+// dispatch applies whole revisions, in order.
+func (c *Cache) dispatch(b storage.Batch) {
+	now := time.Now()
+	for events := b.Events; len(events) > 0; {
+		n := 1
+		for n < len(events) && events[n].Revision == events[0].Revision {
+			n++
+		}
+		c.apply(events[:n], now)
+		events = events[n:]
+	}
+	if b.Revision > c.Position() {
+		c.advance(b.Revision)
+	}
+}
+
+// apply hands the events of one revision to the kinds that they belong to.
+func (c *Cache) apply(events []storage.Event, now time.Time) {
+	for len(events) > 0 {
+		prefix := kindPrefix(events[0].Key)
+		same, rest := events, []storage.Event(nil)
+		for i := range events {
+			if kindPrefix(events[i].Key) != prefix {
+				// Rare: a transaction over several kinds. Each kind takes its events whole.
+				same, rest = partition(events, prefix)
+				break
+			}
+		}
+		if t := c.topics[prefix]; t != nil {
+			t.apply(same, now)
+		}
+		events = rest
+	}
+}
+
+func partition(events []storage.Event, prefix string) (same, rest []storage.Event) {
+	for _, e := range events {
+		if kindPrefix(e.Key) == prefix {
+			same = append(same, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	return same, rest
+}
+
+func (c *Cache) advance(revision int64) {
+	c.position.Store(revision)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.moved != nil {
+		close(c.moved)
+		c.moved = nil
+	}
+}
+
+func (c *Cache) sweep(now time.Time) {
+	for _, t := range c.topics {
+		t.sweep(now)
+	}
+}
+
+// Position returns the revision up to which everything has been handed out; 0 before the cache is loaded.
+func (c *Cache) Position() int64 { return c.position.Load() }
+
+// kindPrefix returns the part of a key that names its kind: /trireme/<group>/<plural>/.
+func kindPrefix(key string) string {
+	end := 0
+	for range 4 {
+		i := strings.IndexByte(key[end:], '/')
+		if i < 0 {
+			return ""
+		}
+		end += i + 1
+	}
+	return key[:end]
+}
+
+// SplitKey returns namespace and name of a key; the namespace of cluster-scoped kinds is empty.
+func SplitKey(key string) (namespace, name string) {
+	rest := key[len(kindPrefix(key)):]
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return rest[:i], rest[i+1:]
+	}
+	return "", rest
+}
+
+// Watch returns a watcher of the kind with the prefix, for events after a revision. Where that lies further back than
+// what the cache remembers, catchUp is called first with what the store remembers, revision by revision, whatever the
+// scope. The error is storage.ErrCompacted where not even the store does, and storage.ErrFutureRevision where the
+// revision has not happened.
+func (c *Cache) Watch(ctx context.Context, prefix string, scope Scope, after int64, catchUp func([]*Event) error) (*Watcher, error) {
+	t := c.topics[prefix]
+	if t == nil {
+		return nil, fmt.Errorf("watch %s: no such kind", prefix)
+	}
+	if err := c.Wait(ctx, 1, math.MaxInt64); err != nil {
+		return nil, err
+	}
+	if err := c.check(ctx, prefix, after); err != nil {
+		return nil, err
+	}
+	w := t.attach(c, scope, after)
+	if w != nil {
+		return w, nil
+	}
+	done := errors.New("caught up")
+	err := c.store.Watch(ctx, prefix, storage.WatchOptions{After: after, Previous: true}, func(b storage.Batch) error {
+		for events := b.Events; len(events) > 0; {
+			n := 1
+			for n < len(events) && events[n].Revision == events[0].Revision {
+				n++
+			}
+			if err := catchUp(history(events[:n])); err != nil {
+				return err
+			}
+			events = events[n:]
+		}
+		if w = t.attach(c, scope, b.Revision); w != nil {
+			return done
+		}
+		return nil
+	})
+	if errors.Is(err, done) {
+		return w, nil
+	}
+	return nil, err
+}
+
+// check refuses a watch from the future. The cache may lag behind the store, so the store is asked in doubt.
+func (c *Cache) check(ctx context.Context, prefix string, after int64) error {
+	if after <= c.Position() {
+		return nil
+	}
+	revision, err := c.Latest(ctx)
+	if err != nil {
+		return err
+	}
+	if after > revision {
+		return fmt.Errorf("watch %s after %d, store is at %d: %w", prefix, after, revision, storage.ErrFutureRevision)
+	}
+	return nil
+}

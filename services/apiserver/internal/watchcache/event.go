@@ -1,0 +1,108 @@
+package watchcache
+
+import (
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	"trireme.dev/services/apiserver/internal/envelope"
+	"trireme.dev/services/apiserver/internal/storage"
+)
+
+// Object is one state of one key: the only copy of its bytes, shared by the tree, the history and all events.
+type Object struct {
+	Key      string
+	Revision int64
+	stored   []byte
+}
+
+// Payload returns the object's protobuf, or says why the stored bytes are no object.
+func (o *Object) Payload() ([]byte, error) { return envelope.Open(o.stored) }
+
+// Stored returns the bytes as they are in the store.
+func (o *Object) Stored() []byte { return o.stored }
+
+// Event is one change of one object, shared by all who watch its kind.
+type Event struct {
+	Revision int64
+	// Now is the object after the change, nil where it was deleted; Before is that before, nil where it was created.
+	Now, Before *Object
+
+	encoded [3]encoding
+}
+
+type encoding struct {
+	once  sync.Once
+	parts [][]byte
+	err   error
+}
+
+// Key of the object.
+func (e *Event) Key() string {
+	if e.Now != nil {
+		return e.Now.Key
+	}
+	return e.Before.Key
+}
+
+// Type returns what happened to the object, selectors apart.
+func (e *Event) Type() metav1.WatchEventType {
+	switch {
+	case e.Now == nil:
+		return metav1.WatchEventType_WATCH_EVENT_TYPE_DELETED
+	case e.Before == nil:
+		return metav1.WatchEventType_WATCH_EVENT_TYPE_ADDED
+	default:
+		return metav1.WatchEventType_WATCH_EVENT_TYPE_MODIFIED
+	}
+}
+
+// Encoded returns the event as field 1 of a watch response, tag and length included, in parts that share the object's
+// bytes. It is made once for all watchers and must not be changed. DELETED carries the state before the change; all
+// carry the revision of the change.
+func (e *Event) Encoded(typ metav1.WatchEventType) ([][]byte, error) {
+	slot := &e.encoded[typ-1]
+	slot.once.Do(func() {
+		object := e.Now
+		if typ == metav1.WatchEventType_WATCH_EVENT_TYPE_DELETED {
+			object = e.Before
+		}
+		var payload []byte
+		if payload, slot.err = object.Payload(); slot.err == nil {
+			slot.parts = EncodeEvent(typ, payload, e.Revision)
+		}
+	})
+	return slot.parts, slot.err
+}
+
+// EncodeEvent makes {events = 1 {type = 1, object = 2}} of a watch response, in parts that share the payload's bytes.
+func EncodeEvent(typ metav1.WatchEventType, payload []byte, revision int64) [][]byte {
+	object := envelope.Size(payload, revision)
+	inner := 2 + 1 + protowire.SizeVarint(uint64(object)) + object
+	head := make([]byte, 0, 48)
+	head = protowire.AppendTag(head, 1, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(inner))
+	head = protowire.AppendTag(head, 1, protowire.VarintType)
+	head = protowire.AppendVarint(head, uint64(typ))
+	head = protowire.AppendTag(head, 2, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(object))
+	parts, _ := envelope.AppendParts(make([][]byte, 0, 4), head, 0, payload, revision)
+	return parts
+}
+
+// history makes events of what the store remembers.
+func history(events []storage.Event) []*Event {
+	out := make([]*Event, len(events))
+	for i := range events {
+		e := &events[i]
+		out[i] = &Event{Revision: e.Revision}
+		if e.Value != nil {
+			out[i].Now = &Object{Key: e.Key, Revision: e.Revision, stored: e.Value}
+		}
+		if e.Previous != nil {
+			out[i].Before = &Object{Key: e.Key, Revision: e.PreviousRevision, stored: e.Previous}
+		}
+	}
+	return out
+}
