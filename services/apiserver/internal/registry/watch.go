@@ -84,9 +84,12 @@ func (w *watch) begin(ctx context.Context, req *metav1.WatchRequest) error {
 	}
 	if !initial {
 		if w.after = w.resource.registry.cache.Position(); pos.mode == mostRecent || w.after == 0 {
-			w.after, err = w.resource.registry.cache.Latest(ctx)
+			if w.after, err = w.resource.registry.cache.Latest(ctx); err != nil {
+				return err
+			}
 		}
-		return err
+		// The caller does not know from where on it will be told.
+		return w.out.bookmark(w.after)
 	}
 	v, err := w.resource.view(ctx, pos)
 	if err != nil {

@@ -54,10 +54,13 @@ type Kind struct {
 
 // Config of a cache.
 type Config struct {
+	// Store that holds the state.
 	Store storage.Store
 	// Prefix of all kinds.
 	Prefix string
-	Kinds  []Kind
+	// Kinds to keep; keys of others are passed over.
+	Kinds []Kind
+	// Logger of what interrupts the cache.
 	Logger *slog.Logger
 }
 
