@@ -132,6 +132,15 @@ bench: need-test runtimes build images ## Measure a real cluster; prints ratios,
 	@mkdir -p build/bench
 	@go run ./test/bench -out build/bench
 
+# Arguments of the load driver: BENCH_FLAGS="-address host:port -cert ... -key ... -ca ..." drives a gateway elsewhere.
+BENCH_FLAGS ?=
+
+.PHONY: bench-api
+bench-api: $(TOOLS)/etcd ## Measure the gateway under load beside raw etcd and raw gRPC; appends to build/bench/api.jsonl (Linux)
+	@mkdir -p build/bench
+	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o build/bench/apiserver ./services/apiserver/cmd/apiserver
+	@go run ./test/bench/api -out build/bench $(BENCH_FLAGS)
+
 $(REPORT): $(wildcard tools/testreport/*.go)
 	@mkdir -p $(TOOLS)
 	@GOWORK=off go -C tools/testreport build -o $(CURDIR)/$@ .

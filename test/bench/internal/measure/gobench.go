@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// goBenchmark runs one benchmark of a module and returns the metric that it reports. The limits below Trireme are
+// GoBenchmark runs one benchmark of a module and returns the metric that it reports. The limits below Trireme are
 // measured where their clients may be imported: etcd's in the gateway's storage, containerd's in the node agent's
 // runtime.
-func goBenchmark(ctx context.Context, module, pkg, tags, name, metric string) (float64, error) {
+func GoBenchmark(ctx context.Context, module, pkg, tags, name, metric string) (float64, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-tags", tags, "-run", "^$", "-bench", "^"+name+"$", "-benchtime", "3s", pkg)
 	cmd.Dir = module
 	text, err := cmd.CombinedOutput()
