@@ -247,6 +247,11 @@ func (r *Runtime) SetPodCIDR(ctx context.Context, cidr string) error {
 	return r.network.SetCIDR(ctx, prefix)
 }
 
+// SetPeers tells which ranges belong to pods of other nodes: see network.Bridge.
+func (r *Runtime) SetPeers(ctx context.Context, ranges []netip.Prefix) error {
+	return r.network.SetPeers(ctx, ranges)
+}
+
 // Events delivers hints. They come from containerd's events and from what this runtime does itself.
 func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	return r.hints.Listen(ctx), nil
