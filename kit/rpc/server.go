@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +51,10 @@ type ServerConfig struct {
 	// Unary tells which methods of an unknown-service handler, to which gRPC gives streams only, are calls with an end:
 	// those finish when the server stops, like other unary calls. Nil means none. Streams are told to end.
 	Unary func(method string) bool
+	// OpenMethods are the full names (/package.Service/Method) of the methods that may be called over TLS without a
+	// certificate. Where there are any, the server shows its CA to callers, who may know no more of it than a hash. All
+	// other calls without a certificate fail with UNAUTHENTICATED.
+	OpenMethods []string
 	// NoReflection leaves the reflection service out, for a server that registers its own.
 	NoReflection bool
 }
@@ -92,9 +97,10 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 		grpc.ChainUnaryInterceptor(
 			s.recoverUnary,   // outermost: a panic in an interceptor must not end the process either
 			s.logUnary,       // outside the mapping: it logs the code that the caller sees
-			s.mapErrorsUnary, // innermost of ours: everything outside it sees statuses only
+			s.mapErrorsUnary, // everything outside it sees statuses only
+			s.knownUnary,     // innermost of ours: what it refuses is logged and mapped like other errors
 		),
-		grpc.ChainStreamInterceptor(s.recoverStream, s.logStream, s.drainStream, s.mapErrorsStream),
+		grpc.ChainStreamInterceptor(s.recoverStream, s.logStream, s.drainStream, s.mapErrorsStream, s.knownStream),
 	}
 	s.grpc = grpc.NewServer(append(own, opts...)...)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
@@ -195,12 +201,21 @@ func serverTLS(cfg ServerConfig) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{
+	conf := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,
 		ClientCAs:  files.pool,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return files.certificate(), nil
 		},
-	}, nil
+	}
+	if len(cfg.OpenMethods) > 0 {
+		conf.ClientAuth = tls.VerifyClientCertIfGiven
+		conf.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			shown := *files.certificate()
+			shown.Certificate = append(slices.Clone(shown.Certificate), files.authorities...)
+			return &shown, nil
+		}
+	}
+	return conf, nil
 }
