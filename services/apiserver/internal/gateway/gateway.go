@@ -19,6 +19,7 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/services/apiserver/internal/registry"
+	"trireme.dev/services/apiserver/internal/storage"
 )
 
 // warningTrailer carries one warning a value.
@@ -27,16 +28,20 @@ const warningTrailer = "trireme-warning-bin"
 // Deps of a gateway.
 type Deps struct {
 	Registry *registry.Registry
-	Nodes    NodeDialer
-	Logger   *slog.Logger
+	// Store is the registry's, for what concerns it as a whole.
+	Store  storage.Store
+	Nodes  NodeDialer
+	Logger *slog.Logger
 }
 
 // Gateway answers calls. Create it with New, give its ServerOptions to the server, and
 // RegisterReflection.
 type Gateway struct {
 	registry *registry.Registry
+	store    storage.Store
 	nodes    *nodes
 	logger   *slog.Logger
+	unary    map[string]bool    // methods with an end, by the same
 	methods  map[string]handler // by /package.Service/Method
 	services []protoreflect.ServiceDescriptor
 }
@@ -47,8 +52,9 @@ type handler func(ctx context.Context, s grpc.ServerStream) error
 // New builds the table.
 func New(deps Deps) (*Gateway, error) {
 	g := &Gateway{
-		registry: deps.Registry, logger: deps.Logger,
-		nodes: &nodes{registry: deps.Registry, dialer: deps.Nodes}, methods: map[string]handler{},
+		registry: deps.Registry, store: deps.Store, logger: deps.Logger,
+		nodes:   &nodes{registry: deps.Registry, dialer: deps.Nodes},
+		methods: map[string]handler{}, unary: map[string]bool{},
 	}
 	for _, res := range deps.Registry.Resources() {
 		if err := g.add(res.Kind.Service, func(m string) handler { return g.verb(res, m) }, g.podVerb); err != nil {
@@ -56,6 +62,9 @@ func New(deps Deps) (*Gateway, error) {
 		}
 	}
 	if err := g.addNodeService(); err != nil {
+		return nil, err
+	}
+	if err := g.addMaintenance(); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -76,10 +85,16 @@ func (g *Gateway) add(service protoreflect.ServiceDescriptor, sources ...func(st
 		if h == nil {
 			return fmt.Errorf("nothing serves %s", m.FullName())
 		}
-		g.methods["/"+string(service.FullName())+"/"+string(m.Name())] = h
+		full := "/" + string(service.FullName()) + "/" + string(m.Name())
+		g.methods[full] = h
+		g.unary[full] = !m.IsStreamingClient() && !m.IsStreamingServer() || m.Name() == "List"
 	}
 	return nil
 }
+
+// Unary tells which methods have an end of their own, though gRPC has streams for all of them: they finish when the server
+// stops. A list is one of them, a watch is not.
+func (g *Gateway) Unary(method string) bool { return g.unary[method] }
 
 // ServerOptions make a server hand all that it has no service for to the gateway.
 func (g *Gateway) ServerOptions() []grpc.ServerOption {

@@ -39,12 +39,13 @@ func New(deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	reg.SetAdmission(admission.New(reg))
-	gw, err := gateway.New(gateway.Deps{Registry: reg, Nodes: deps.DialNode, Logger: deps.Logger})
+	gw, err := gateway.New(gateway.Deps{Registry: reg, Store: deps.Store, Nodes: deps.DialNode, Logger: deps.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	cfg := deps.RPC
 	cfg.NoReflection = true // the gateway's own knows the kinds
+	cfg.Unary = gw.Unary
 	srv, err := rpc.NewServer(cfg, deps.Logger, gw.ServerOptions()...)
 	if err != nil {
 		return nil, err
