@@ -133,6 +133,9 @@ func loadFiles(certFile, keyFile, caFile string) (*keyPair, error) {
 	}
 	k := &keyPair{certFile: certFile, keyFile: keyFile, pool: x509.NewCertPool()}
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", caFile, err)

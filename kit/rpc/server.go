@@ -88,7 +88,7 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 
 	own := []grpc.ServerOption{
 		grpc.Creds(creds),
-		serverSpans(),
+		ServerSpans(),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -133,7 +133,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	if s.cfg.UnixSocket != "" {
-		l, err := listenUnix(s.cfg.UnixSocket)
+		l, err := ListenUnix(s.cfg.UnixSocket)
 		if err != nil {
 			return err
 		}
