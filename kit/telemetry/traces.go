@@ -37,12 +37,11 @@ func startTraces(ctx context.Context, res *resource.Resource, roots func(string)
 	if err != nil {
 		return nil, err
 	}
-	root := sdktrace.Sampler(linked{})
+	var root sdktrace.Sampler
 	if roots != nil {
 		if root, err = rootSampler(); err != nil {
 			return nil, err
 		}
-		root = chosen{Sampler: root, roots: roots}
 	}
 	exporter, err := otlptracegrpc.New(ctx)
 	if err != nil {
@@ -50,7 +49,7 @@ func startTraces(ctx context.Context, res *resource.Resource, roots func(string)
 	}
 	t.gate = newGate(exporter, size)
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(t.gate), sdktrace.WithResource(res),
-		sdktrace.WithSampler(sdktrace.ParentBased(root)))
+		sdktrace.WithSampler(Sampler(root, roots)))
 	return t, nil
 }
 

@@ -1,5 +1,5 @@
-// Package telemetrytest records the spans and reads the metrics of the process that runs a test, with OpenTelemetry's own
-// SDK. It is for tests only and exports nothing to anywhere.
+// Package telemetrytest shows tests the spans and metrics that code reports. The recorders are the process's providers
+// while a test runs, so tests that use them do not run in parallel, and build what they look at after the recorder.
 package telemetrytest
 
 import (
@@ -11,81 +11,60 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"trireme.dev/kit/telemetry"
 )
 
-// Recorder holds all spans that have ended since Record, and reads metrics.
-type Recorder struct {
-	t     testing.TB
-	spans *tracetest.InMemoryExporter
-	read  *sdkmetric.ManualReader
-}
-
-// Span is a span that has ended.
+// Span is one that has ended.
 type Span struct {
 	Name string
-	// Trace, ID and Parent are hexadecimal; Parent is empty for a root.
+	// Trace, ID and Parent in hexadecimal; Parent is empty for the root of a trace.
 	Trace, ID, Parent string
 	Start, End        time.Time
-	// Attributes are values as text.
+	// Attributes as text, lists in JSON.
 	Attributes map[string]string
-	// Links are the ids of the spans linked to.
-	Links []string
-	// Error is the description where the span's status is Error.
-	Error string
-	// Failed reports whether its status is Error.
-	Failed bool
+	Links      []trace.SpanContext
+	// Err is why it failed; empty where it did not.
+	Err string
 }
 
-// Record sets the process's global providers until the test ends. Spans begin no traces by themselves: like every service
-// but the gateway, the process only follows those that are sampled. Tests that use it must not run in parallel.
-func Record(t testing.TB) *Recorder {
+// Spans records what is sampled.
+type Spans struct{ recorder *tracetest.SpanRecorder }
+
+// RecordSpans makes a recorder the process's provider of spans until the test ends. roots says which spans may begin a
+// trace, as telemetry.Start's does: all of those are sampled. Works inside a synctest bubble.
+func RecordSpans(t testing.TB, roots func(span string) bool) *Spans {
 	t.Helper()
-	r := &Recorder{t: t, spans: tracetest.NewInMemoryExporter(), read: sdkmetric.NewManualReader()}
-	traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(r.spans),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
-	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.read))
-	oldTraces, oldMeters, oldPropagator := otel.GetTracerProvider(), otel.GetMeterProvider(), otel.GetTextMapPropagator()
-	otel.SetTracerProvider(traces)
-	otel.SetMeterProvider(meters)
-	otel.SetTextMapPropagator(propagation.TraceContext{})
-	t.Cleanup(func() {
-		otel.SetTracerProvider(oldTraces)
-		otel.SetMeterProvider(oldMeters)
-		otel.SetTextMapPropagator(oldPropagator)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = traces.Shutdown(ctx) // there is nothing to flush
-		_ = meters.Shutdown(ctx)
-	})
-	return r
+	s := &Spans{tracetest.NewSpanRecorder()}
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(s.recorder), sdktrace.WithSampler(telemetry.Sampler(sdktrace.AlwaysSample(), roots))))
+	t.Cleanup(func() { otel.SetTracerProvider(tracenoop.NewTracerProvider()) })
+	return s
 }
 
-// Spans of a trace, by the time at which they began; of all traces where it is empty.
-func (r *Recorder) Spans(trace string) []Span {
+// Ended returns the spans that have ended so far, in order of their starts.
+func (s *Spans) Ended() []Span {
 	var out []Span
-	for _, s := range r.spans.GetSpans() {
+	for _, r := range s.recorder.Ended() {
 		span := Span{
-			Name: s.Name, Trace: s.SpanContext.TraceID().String(), ID: s.SpanContext.SpanID().String(),
-			Start: s.StartTime, End: s.EndTime, Attributes: map[string]string{},
-			Error: s.Status.Description, Failed: s.Status.Code == codes.Error,
+			Name: r.Name(), Trace: r.SpanContext().TraceID().String(), ID: r.SpanContext().SpanID().String(),
+			Start: r.StartTime(), End: r.EndTime(), Attributes: map[string]string{}, Err: r.Status().Description,
 		}
-		if trace != "" && span.Trace != trace {
-			continue
+		if r.Parent().HasSpanID() {
+			span.Parent = r.Parent().SpanID().String()
 		}
-		if s.Parent.IsValid() {
-			span.Parent = s.Parent.SpanID().String()
+		for _, a := range r.Attributes() {
+			span.Attributes[string(a.Key)] = a.Value.Emit()
 		}
-		for _, a := range s.Attributes {
-			span.Attributes[string(a.Key)] = text(a.Value)
-		}
-		for _, l := range s.Links {
-			span.Links = append(span.Links, l.SpanContext.SpanID().String())
+		for _, l := range r.Links() {
+			span.Links = append(span.Links, l.SpanContext)
 		}
 		out = append(out, span)
 	}
@@ -93,60 +72,61 @@ func (r *Recorder) Spans(trace string) []Span {
 	return out
 }
 
-func text(v attribute.Value) string {
-	if v.Type() == attribute.STRINGSLICE {
-		return strings.Join(v.AsStringSlice(), ", ")
-	}
-	return v.Emit()
+// Metrics reads what instruments have counted.
+type Metrics struct{ reader *sdkmetric.ManualReader }
+
+// RecordMetrics makes a recorder the process's provider of metrics until the test ends.
+func RecordMetrics(t testing.TB) *Metrics {
+	t.Helper()
+	m := &Metrics{sdkmetric.NewManualReader()}
+	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader)))
+	t.Cleanup(func() { otel.SetMeterProvider(metricnoop.NewMeterProvider()) })
+	return m
 }
 
-// Reset forgets the spans so far.
-func (r *Recorder) Reset() { r.spans.Reset() }
-
-// Metrics reads all metrics as Prometheus names them: name{label="value",...}, labels by name. Of a histogram it gives
-// name_count and name_sum.
-func (r *Recorder) Metrics() map[string]float64 {
-	r.t.Helper()
-	var data metricdata.ResourceMetrics
-	if err := r.read.Collect(context.Background(), &data); err != nil {
-		r.t.Fatal(err)
+// Values returns what an instrument has counted, by its attributes: "code=200,verb=GET". Of histograms it is how often
+// something was recorded.
+func (m *Metrics) Values(t testing.TB, name string) map[string]float64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := m.reader.Collect(context.Background(), &all); err != nil {
+		t.Fatal(err)
 	}
 	out := map[string]float64{}
-	for _, scope := range data.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			switch d := m.Data.(type) {
+	for _, scope := range all.ScopeMetrics {
+		for _, metric := range scope.Metrics {
+			if metric.Name != name {
+				continue
+			}
+			switch data := metric.Data.(type) {
 			case metricdata.Sum[int64]:
-				points(out, m.Name, d.DataPoints)
-			case metricdata.Sum[float64]:
-				points(out, m.Name, d.DataPoints)
-			case metricdata.Gauge[int64]:
-				points(out, m.Name, d.DataPoints)
-			case metricdata.Gauge[float64]:
-				points(out, m.Name, d.DataPoints)
-			case metricdata.Histogram[float64]:
-				for _, p := range d.DataPoints {
-					out[m.Name+"_count"+labels(p.Attributes)] = float64(p.Count)
-					out[m.Name+"_sum"+labels(p.Attributes)] = p.Sum
+				for _, p := range data.DataPoints {
+					out[labels(p.Attributes)] = float64(p.Value)
 				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					out[labels(p.Attributes)] = float64(p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					out[labels(p.Attributes)] = p.Value
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					out[labels(p.Attributes)] = float64(p.Count)
+				}
+			default:
+				t.Fatalf("metric %s is a %T: teach this helper about it", name, data)
 			}
 		}
 	}
 	return out
 }
 
-func points[N int64 | float64](out map[string]float64, name string, data []metricdata.DataPoint[N]) {
-	for _, p := range data {
-		out[name+labels(p.Attributes)] = float64(p.Value)
-	}
-}
-
 func labels(set attribute.Set) string {
-	if set.Len() == 0 {
-		return ""
-	}
-	var pairs []string
+	var out []string
 	for _, a := range set.ToSlice() {
-		pairs = append(pairs, string(a.Key)+`="`+text(a.Value)+`"`)
+		out = append(out, string(a.Key)+"="+a.Value.Emit())
 	}
-	return "{" + strings.Join(pairs, ",") + "}"
+	return strings.Join(out, ",")
 }
