@@ -95,6 +95,12 @@ func StartLinked(ctx context.Context, meta *metav1.ObjectMeta, name string, attr
 		trace.WithLinks(trace.Link{SpanContext: SpanContext(meta)}))
 }
 
+// StartLinkedAt is StartLinked for a span that has begun already.
+func StartLinkedAt(ctx context.Context, meta *metav1.ObjectMeta, name string, start time.Time, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
+	return tracer().Start(ctx, name, trace.WithNewRoot(), trace.WithTimestamp(start), trace.WithAttributes(attributes...),
+		trace.WithLinks(trace.Link{SpanContext: SpanContext(meta)}))
+}
+
 // Record writes a span that is over: a wait, of which one knows only afterwards that it was one.
 func Record(ctx context.Context, name string, start, end time.Time, attributes ...attribute.KeyValue) {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
