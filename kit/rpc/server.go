@@ -46,6 +46,8 @@ type ServerConfig struct {
 	CertFile, KeyFile, CAFile string
 	// InsecureTCP serves TCP without TLS. Its callers are system:anonymous.
 	InsecureTCP bool
+	// Loopback is served beside the others, for the process's own calls; nil for none.
+	Loopback *Loopback
 	// DrainTimeout bounds how long Run waits for calls in flight when ctx ends; 5 s when zero.
 	DrainTimeout time.Duration
 	// Unary tells which methods of an unknown-service handler, to which gRPC gives streams only, are calls with an end:
@@ -148,6 +150,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.addr = l.Addr()
 		lis = append(lis, l)
 	}
+	if s.cfg.Loopback != nil {
+		lis = append(lis, s.cfg.Loopback)
+	}
 	if len(lis) == 0 {
 		return fmt.Errorf("server %s: neither a socket nor an address to listen on", s.cfg.Name)
 	}
@@ -164,7 +169,9 @@ func (s *Server) Serve(ctx context.Context, lis ...net.Listener) error {
 	var wg sync.WaitGroup
 	for _, l := range lis {
 		wg.Go(func() { failed <- s.grpc.Serve(l) })
-		s.logger.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String(telemetry.KeyAddress, l.Addr().String()))
+		if l != net.Listener(s.cfg.Loopback) {
+			s.logger.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String(telemetry.KeyAddress, l.Addr().String()))
+		}
 	}
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
 	close(s.ready)
