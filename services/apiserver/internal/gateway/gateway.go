@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/kind"
 	"trireme.dev/services/apiserver/internal/registry"
 	"trireme.dev/services/apiserver/internal/storage"
 )
@@ -42,7 +43,8 @@ type Gateway struct {
 	nodes    *nodes
 	logger   *slog.Logger
 	unary    map[string]bool    // methods with an end, by the same
-	methods  map[string]handler // by /package.Service/Method
+	methods  map[string]*call // by /package.Service/Method
+	metrics  *metrics
 	services []protoreflect.ServiceDescriptor
 }
 
@@ -54,10 +56,10 @@ func New(deps Deps) (*Gateway, error) {
 	g := &Gateway{
 		registry: deps.Registry, store: deps.Store, logger: deps.Logger,
 		nodes:   &nodes{registry: deps.Registry, dialer: deps.Nodes},
-		methods: map[string]handler{}, unary: map[string]bool{},
+		methods: map[string]*call{}, unary: map[string]bool{}, metrics: newMetrics(),
 	}
 	for _, res := range deps.Registry.Resources() {
-		if err := g.add(res.Kind.Service, func(m string) handler { return g.verb(res, m) }, g.podVerb); err != nil {
+		if err := g.add(res.Kind.Service, res.Kind, func(m string) handler { return g.verb(res, m) }, g.podVerb); err != nil {
 			return nil, err
 		}
 	}
@@ -71,8 +73,8 @@ func New(deps Deps) (*Gateway, error) {
 }
 
 // add fills the table with the methods of a service. Each is looked for in sources, in order; one that none knows is a
-// mistake in the proto.
-func (g *Gateway) add(service protoreflect.ServiceDescriptor, sources ...func(string) handler) error {
+// mistake in the proto. k is the kind that the service is of, nil for none.
+func (g *Gateway) add(service protoreflect.ServiceDescriptor, k *kind.Kind, sources ...func(string) handler) error {
 	g.services = append(g.services, service)
 	for i := range service.Methods().Len() {
 		m := service.Methods().Get(i)
@@ -86,7 +88,7 @@ func (g *Gateway) add(service protoreflect.ServiceDescriptor, sources ...func(st
 			return fmt.Errorf("nothing serves %s", m.FullName())
 		}
 		full := "/" + string(service.FullName()) + "/" + string(m.Name())
-		g.methods[full] = h
+		g.methods[full] = newCall(k, string(m.Name()), h)
 		g.unary[full] = !m.IsStreamingClient() && !m.IsStreamingServer() || m.Name() == "List"
 	}
 	return nil
@@ -109,17 +111,11 @@ func (g *Gateway) serve(_ any, s grpc.ServerStream) error {
 	if !ok {
 		return apierr.Internal(errors.New("stream without a method"))
 	}
-	h := g.methods[method]
-	if h == nil {
+	c := g.methods[method]
+	if c == nil {
 		return g.unknown(method)
 	}
-	ctx := s.Context()
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		if v := md.Get("traceparent"); len(v) > 0 && len(v[0]) < 128 {
-			ctx = registry.WithTraceParent(ctx, v[0])
-		}
-	}
-	return h(ctx, s)
+	return g.metrics.do(s.Context(), c, s)
 }
 
 func (g *Gateway) unknown(method string) error {

@@ -23,7 +23,7 @@ const snapshotChunk = 256 << 10
 // addMaintenance serves what concerns the store as a whole.
 func (g *Gateway) addMaintenance() error {
 	service := componentv1.File_trireme_component_v1_maintenance_service_proto.Services().ByName("MaintenanceService")
-	return g.add(service, func(method string) handler {
+	return g.add(service, nil, func(method string) handler {
 		switch method {
 		case "Snapshot":
 			return g.snapshot
