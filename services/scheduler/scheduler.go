@@ -16,13 +16,16 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
 	"trireme.dev/client/informer"
 	"trireme.dev/client/leader"
+	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/bind"
@@ -42,6 +45,9 @@ type Scheduler struct {
 	logger  *slog.Logger
 	conn    *grpc.ClientConn
 	server  *rpc.Server // nil where it listens nowhere
+	errors  *component.Errors
+	leads   atomic.Bool
+	self    *component.Publisher // nil in tests
 }
 
 // New checks the configuration and prepares to dial. Plugins of third parties come after the scheduler's own.
@@ -59,7 +65,9 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 		}
 		cfg.Identity = host + "_" + rand.Text()[:8]
 	}
-	s := &Scheduler{cfg: cfg, profile: append(plugins.Default(), extra...), logger: logger}
+	s := &Scheduler{cfg: cfg, profile: append(plugins.Default(), extra...)}
+	logger, s.errors = component.Remember(logger)
+	s.logger = logger
 	var err error
 	if cfg.Socket != "" || cfg.Listen != "" {
 		s.server, err = rpc.NewServer(rpc.ServerConfig{
@@ -74,6 +82,10 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 	if err != nil {
 		return nil, err
 	}
+	s.self = component.New(s.conn, component.Config{
+		Component: "scheduler", Instance: component.Instance(cfg.Listen, cfg.Socket), Address: cfg.Listen,
+		Leader: s.leads.Load, SpansDropped: telemetry.SpansDropped, Errors: s.errors, Logger: logger,
+	})
 	return s, nil
 }
 
@@ -90,6 +102,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			return err
 		}
 		return daemon.Run(ctx, work...)
+	}}, {Name: "component", Run: func(ctx context.Context) error {
+		if err := rpc.WaitServing(ctx, s.conn); err != nil {
+			return err
+		}
+		return s.self.Run(ctx)
 	}}}
 	if s.server != nil {
 		tasks = append(tasks, daemon.Task{Name: "server", Run: s.server.Run})
@@ -130,6 +147,9 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 			return err
 		}
 		s.logger.Info("scheduling")
+		s.leads.Store(true)
+		s.self.Wake()
+		defer s.leads.Store(false)
 		return loop.Run(ctx)
 	}
 	lead := schedule

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/scheduler/framework"
@@ -42,21 +43,36 @@ func New(deps Deps, seed uint64) *Cycle {
 	return c
 }
 
-// Run schedules until ctx ends, then waits for the bindings under way. It may run again after that.
+// finish is how long bindings that are being written when Run's ctx ends may take to come to their end. Where a lost lease
+// is what ended it, no other scheduler can have begun before: that takes what is left between the deadline of a renewal
+// and the end of the lease, five seconds.
+const finish = 3 * time.Second
+
+// Run schedules until ctx ends, then waits for the bindings under way: what waits for permission is given up, what is
+// being written is finished. It may run again after that.
 func (c *Cycle) Run(ctx context.Context) error {
-	defer c.bindings.Wait()
+	writing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(finish, cancel)
+		context.AfterFunc(writing, func() { timer.Stop() })
+	})
+	defer func() {
+		c.bindings.Wait()
+		stop()
+		cancel()
+	}()
 	for {
 		q, err := c.Queue.Pop(ctx)
 		if err != nil {
 			return nil // ctx ended
 		}
-		c.scheduleOne(ctx, q)
+		c.scheduleOne(ctx, writing, q)
 	}
 }
 
 // scheduleOne is one attempt at one pod or gang: snapshot, decide, assume, reserve, permit; the rest goes on beside the
-// next attempt.
-func (c *Cycle) scheduleOne(ctx context.Context, q *framework.Queued) {
+// next attempt, and is written under the context writing.
+func (c *Cycle) scheduleOne(ctx, writing context.Context, q *framework.Queued) {
 	if err := c.Cache.Update(&c.snapshot); err != nil {
 		c.fail(q, err)
 		return
@@ -78,7 +94,7 @@ func (c *Cycle) scheduleOne(ctx context.Context, q *framework.Queued) {
 		}
 		return
 	}
-	c.bindings.Go(func() { c.bind(ctx, q, d) })
+	c.bindings.Go(func() { c.bind(ctx, writing, q, d) })
 }
 
 // commit assumes all pods in the cache, reserves and asks for permission. On failure nothing of it is left.
@@ -123,8 +139,8 @@ func (c *Cycle) rollback(ctx context.Context, group []framework.Assignment, self
 }
 
 // bind waits for permission, prepares and binds. All pods of a group share its fate.
-func (c *Cycle) bind(ctx context.Context, q *framework.Queued, d Decision) {
-	st := c.tryBind(ctx, d.Placed)
+func (c *Cycle) bind(ctx, writing context.Context, q *framework.Queued, d Decision) {
+	st := c.tryBind(ctx, writing, d.Placed)
 	if !st.IsSuccess() {
 		c.rollback(ctx, d.Placed, q)
 		if st.IsRejected() {
@@ -165,7 +181,7 @@ func (c *Cycle) postBind(ctx context.Context, a framework.Assignment) {
 	c.Framework.RunPostBind(ctx, a)
 }
 
-func (c *Cycle) tryBind(ctx context.Context, group []framework.Assignment) (st *framework.Status) {
+func (c *Cycle) tryBind(ctx, writing context.Context, group []framework.Assignment) (st *framework.Status) {
 	defer func() {
 		if p := recover(); p != nil {
 			st = framework.AsStatus(fmt.Errorf("panic while binding: %v", p))
@@ -177,11 +193,11 @@ func (c *Cycle) tryBind(ctx context.Context, group []framework.Assignment) (st *
 		}
 	}
 	for _, a := range group {
-		if st := c.Framework.RunPreBind(ctx, a); !st.IsSuccess() {
+		if st := c.Framework.RunPreBind(writing, a); !st.IsSuccess() {
 			return st
 		}
 	}
-	return c.Framework.RunBind(ctx, group)
+	return c.Framework.RunBind(writing, group)
 }
 
 // reject ends an attempt that found no place.
