@@ -20,8 +20,10 @@ import (
 	"trireme.dev/client/informer"
 	"trireme.dev/client/quantity"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/loop"
 	"trireme.dev/kit/rpc"
 	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/nodeagent/internal/certificate"
 	"trireme.dev/services/nodeagent/internal/containerspec"
 	"trireme.dev/services/nodeagent/internal/devices"
 	"trireme.dev/services/nodeagent/internal/node"
@@ -59,7 +61,41 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return a.serve(ctx, conn)
+	tasks := []daemon.Task{
+		{Name: "agent", Run: func(ctx context.Context) error { return a.serve(ctx, conn) }},
+		{Name: "reach the gateway", Run: func(ctx context.Context) error { return a.explain(ctx, conn) }},
+	}
+	if a.cfg.RenewCertificate {
+		tasks = append(tasks, daemon.Task{Name: "certificate", Run: certificate.New(conn, a.cfg.Gateway.CertFile, a.logger).Run})
+	}
+	return daemon.Run(ctx, tasks...)
+}
+
+// explainAfter is how long a gateway may take to answer before the log says what may be the matter.
+const explainAfter = 5 * time.Second
+
+// explain says why the gateway is not reached, for as long as it has not been.
+func (a *Agent) explain(ctx context.Context, conn *grpc.ClientConn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	said := ""
+	return daemon.Run(ctx,
+		daemon.Task{Name: "wait", Run: func(ctx context.Context) error {
+			defer cancel()
+			// Whatever it is, the nodes' own waiting fails by it too.
+			_ = rpc.WaitServing(ctx, conn)
+			return nil
+		}},
+		daemon.Task{Name: "say", Run: func(ctx context.Context) error {
+			return loop.Every(ctx, loop.Config{Name: "reach the gateway", Period: explainAfter, Delay: explainAfter, Logger: a.logger}, func(ctx context.Context) error {
+				if err := rpc.Diagnose(ctx, a.cfg.Gateway); err != nil && err.Error() != said && ctx.Err() == nil {
+					said = err.Error()
+					a.logger.LogAttrs(ctx, slog.LevelError, "gateway not reached", slog.String(telemetry.KeyError, said))
+				}
+				return nil
+			})
+		}},
+	)
 }
 
 // serve runs all nodes over a connection to the gateway.
