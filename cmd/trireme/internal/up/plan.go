@@ -25,6 +25,9 @@ const (
 // plan checks the machine, ends what an earlier `up` left behind, issues certificates and decides how each service is
 // started.
 func (c *cluster) plan(ctx context.Context) error {
+	if err := c.planTraces(); err != nil {
+		return err
+	}
 	var runtimeDir string
 	if c.cfg.Simulate == 0 {
 		missing := lacksForContainers(ctx, c.exe, c.layout.dir)
@@ -72,7 +75,7 @@ func (c *cluster) plan(ctx context.Context) error {
 		return err
 	}
 	c.specs = specs(c.layout, certs, gateway, c.agent, devices)
-	return writeContext(c.layout, certs["admin"])
+	return writeContext(c.layout, certs["admin"], c.tracesAddress())
 }
 
 // planDevices decides what deviced offers, and where the node agent meets it.
@@ -208,7 +211,7 @@ func reachable() (names []string, ips []net.IP) {
 
 // writeContext enters the cluster in the CLI's configuration. The admin socket needs no certificate and works
 // whatever the ports are.
-func writeContext(l layout, admin pki.Files) error {
+func writeContext(l layout, admin pki.Files, traces string) error {
 	path, err := contexts.Path()
 	if err != nil {
 		return err
@@ -223,7 +226,7 @@ func writeContext(l layout, admin pki.Files) error {
 	}
 	cfg.PutCluster(name, contexts.Context{
 		Server: "unix://" + l.socket("apiserver"), StateDir: l.dir,
-		CertFile: admin.Cert, KeyFile: admin.Key, CAFile: admin.CA,
+		CertFile: admin.Cert, KeyFile: admin.Key, CAFile: admin.CA, Traces: traces,
 	})
 	return cfg.Save(path)
 }

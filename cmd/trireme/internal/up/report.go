@@ -213,6 +213,9 @@ func (c *cluster) summary(obs *observer, t times) string {
 	if len(pods) > 0 {
 		name := pods[0].GetMetadata().GetName()
 		fmt.Fprintf(&b, "  %s logs %s -f\n  %s describe pod %s\n", me, name, me, name)
+		if c.traces {
+			fmt.Fprintf(&b, "  %s trace pod/%s\n", me, name)
+		}
 	}
 	fmt.Fprintf(&b, "  %s apply -f my-kubernetes-manifest.yaml\n", me)
 	fmt.Fprintf(&b, "\nLogs are in %s. Ctrl-C or `%s` stops the cluster; its objects stay.\n", c.layout.path("log"), downCommand(c.cfg.StateDir, c.layout.dir))

@@ -58,7 +58,10 @@ type cluster struct {
 	// podsSince is when the earliest container that can run now was started; zero where some may have been running before.
 	podsSince time.Time
 	starter   starter
-	running   map[string]*supervised
+	// traces says that this process keeps traces; env is what services get beside the environment of this process.
+	traces  bool
+	env     []string
+	running map[string]*supervised
 }
 
 type supervised struct {
@@ -147,7 +150,8 @@ func (c *cluster) occupy(ctx context.Context) error {
 
 func (c *cluster) start(ctx context.Context) {
 	c.starter = newStarter()
-	s := &supervisor{exe: c.exe, layout: c.layout, starter: c.starter, say: c.progress.step}
+	c.startTraces(ctx)
+	s := &supervisor{exe: c.exe, layout: c.layout, starter: c.starter, env: c.env, say: c.progress.step}
 	for _, sp := range c.specs {
 		// Not cancelled by ctx: services stop in order.
 		sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -172,6 +176,7 @@ func (c *cluster) stop(ctx context.Context) error {
 	c.stopServices("nodeagent", "deviced")
 	err := cleanNode(ctx, c.layout)
 	c.stopServices("apiserver")
+	c.stopServices(tracesService) // after the last spans
 	close(c.starter)
 	if err != nil {
 		return err
