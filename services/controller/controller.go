@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -30,6 +31,8 @@ type Controller struct {
 	errors *component.Errors
 	leads  atomic.Bool
 	self   *component.Publisher // nil in tests
+	// informers are set once it runs.
+	informers atomic.Pointer[informer.Factory]
 }
 
 // New checks the configuration and prepares to dial.
@@ -93,6 +96,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	return daemon.Run(ctx, tasks...)
 }
 
+// Ready reports what it still waits for. A standby that has seen the cluster is ready: it can take over at once.
+func (c *Controller) Ready() error {
+	if f := c.informers.Load(); f == nil || !f.HasSynced() {
+		return errors.New("the cluster has not been seen yet")
+	}
+	return nil
+}
+
 // tasks builds the controllers on a connection to the gateway.
 func (c *Controller) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) {
 	factory := informer.NewFactory(conn, c.logger)
@@ -101,6 +112,7 @@ func (c *Controller) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error)
 	if err != nil {
 		return nil, err
 	}
+	c.informers.Store(factory)
 	// A standby keeps its informers warm, so that it takes over with what it knows.
 	control := func(ctx context.Context) error {
 		if err := factory.WaitForSync(ctx); err != nil {

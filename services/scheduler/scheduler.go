@@ -12,6 +12,7 @@ package scheduler
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -48,6 +49,8 @@ type Scheduler struct {
 	errors  *component.Errors
 	leads   atomic.Bool
 	self    *component.Publisher // nil in tests
+	// informers are set once it runs.
+	informers atomic.Pointer[informer.Factory]
 }
 
 // New checks the configuration and prepares to dial. Plugins of third parties come after the scheduler's own.
@@ -114,6 +117,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return daemon.Run(ctx, tasks...)
 }
 
+// Ready reports what it still waits for. A standby that has seen the cluster is ready: it can take over at once.
+func (s *Scheduler) Ready() error {
+	if f := s.informers.Load(); f == nil || !f.HasSynced() {
+		return errors.New("the cluster has not been seen yet")
+	}
+	return nil
+}
+
 // tasks builds the chain on a connection to the gateway.
 func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) {
 	fw, err := runtime.New(s.profile, bind.New(conn))
@@ -139,7 +150,8 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	factory := informer.NewFactory(conn, s.logger)
 	in := &intake.Intake{SchedulerName: s.cfg.SchedulerName, Queue: waiting, Cache: nodes, Framework: fw, Logger: s.logger}
 	in.Register(factory)
-	loop := cycle.New(cycle.Deps{Queue: waiting, Cache: nodes, Framework: fw, Reporter: reporter, Logger: s.logger}, s.cfg.Seed)
+	s.informers.Store(factory)
+	loop := cycle.New(cycle.Deps{Queue: waiting, Cache: nodes, Framework: fw, Reporter: reporter, Logger: s.logger, Profile: s.cfg.SchedulerName}, s.cfg.Seed)
 
 	// A standby keeps queue and cache warm, so that it takes over with what it knows.
 	schedule := func(ctx context.Context) error {
@@ -163,6 +175,11 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		{Name: "queue", Run: waiting.Run},
 		{Name: "reporter", Run: reporter.Run},
 		{Name: "cycle", Run: lead},
+		{Name: "metrics", Run: func(ctx context.Context) error {
+			defer loop.Observe()()
+			<-ctx.Done()
+			return nil
+		}},
 	}, nil
 }
 

@@ -48,7 +48,7 @@ func (w *world) decide(t testing.TB, q *framework.Queued) Decision {
 	if err := w.cache.Update(&w.snapshot); err != nil {
 		t.Fatal(err)
 	}
-	d := w.decider.Decide(context.Background(), q)
+	d := w.decider.Decide(context.Background(), q, nil)
 	for _, a := range d.Placed {
 		if err := w.cache.Assume(a.Pod, a.Node); err != nil {
 			t.Fatal(err)
@@ -256,7 +256,7 @@ func TestNeverOvercommits(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := dump(&w.snapshot)
-			d := w.decider.Decide(context.Background(), q)
+			d := w.decider.Decide(context.Background(), q, nil)
 			if after := dump(&w.snapshot); !slices.EqualFunc(before, after, same) {
 				t.Fatalf("the attempt changed the snapshot:\n%+v\n%+v", before, after)
 			}
