@@ -20,6 +20,7 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/telemetry"
+	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
 	"trireme.dev/services/deviced/internal/inventory"
 )
 
@@ -44,6 +45,7 @@ type Plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 
 	pool       *Pool
+	self       func() *componentv1.ComponentStatus
 	dir        string
 	endpoint   string
 	logger     *slog.Logger
@@ -53,10 +55,11 @@ type Plugin struct {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// New returns the plugin of a pool; Run serves it.
-func New(pool *Pool, dir string, logger *slog.Logger) *Plugin {
+// New returns the plugin of a pool; Run serves it. self tells of the process.
+func New(pool *Pool, dir string, self func() *componentv1.ComponentStatus, logger *slog.Logger) *Plugin {
 	return &Plugin{
 		pool:     pool,
+		self:     self,
 		dir:      dir,
 		endpoint: "trireme-" + notInNames.ReplaceAllString(pool.Resource, "-") + ".sock",
 		logger:   logger.With(slog.String(telemetry.KeyResource, pool.Resource), slog.String(telemetry.KeyPath, dir)),
@@ -105,12 +108,15 @@ func (p *Plugin) serveOnce(ctx context.Context, watcher *fsnotify.Watcher) error
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(endWith(serving)))
 	v1beta1.RegisterDevicePluginServer(server, p)
+	componentv1.RegisterStatusServiceServer(server, status{self: p.self})
 
 	err = daemon.Run(ctx,
 		daemon.Task{Name: "serve " + p.pool.Resource, Run: func(ctx context.Context) error {
-			defer context.AfterFunc(ctx, server.Stop)()
+			defer context.AfterFunc(ctx, func() { end(); stop(server) })()
 			return server.Serve(listener)
 		}},
 		daemon.Task{Name: "register " + p.pool.Resource, Run: func(ctx context.Context) error {
