@@ -70,7 +70,7 @@ func AddTo(root *cobra.Command, deps Deps) {
 		c.editCommand(), c.labelCommand(), c.annotateCommand(), c.scaleCommand(), c.rolloutCommand(), c.waitCommand(),
 		c.eventsCommand())
 	group("pods", "Look into pods:",
-		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand())
+		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand(), c.traceCommand())
 	group("nodes", "Look after nodes:",
 		c.cordonCommand(true), c.cordonCommand(false), c.taintCommand(), c.imageCommand())
 	group("about", "Find your way:",
