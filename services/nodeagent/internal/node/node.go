@@ -253,6 +253,9 @@ func (m *Manager) untilDone(ctx context.Context, f func(context.Context) error) 
 	}
 }
 
+// Registered reports whether the gateway has the node.
+func (m *Manager) Registered() bool { return m.uid() != "" }
+
 func (m *Manager) uid() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
