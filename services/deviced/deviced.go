@@ -108,6 +108,7 @@ func (d *Deviced) Run(ctx context.Context) error {
 	if d.server != nil {
 		tasks = append(tasks, daemon.Task{Name: "server", Run: d.server.Run})
 	}
+	tasks = append(tasks, daemon.Task{Name: "metrics", Run: d.metrics})
 	for _, pool := range d.pools {
 		tasks = append(tasks, daemon.Task{Name: "inventory of " + pool.Resource, Run: pool.Run})
 	}
