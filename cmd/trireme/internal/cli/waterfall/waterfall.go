@@ -17,7 +17,7 @@ import (
 const (
 	// Unrecorded is what stands for time that no span covers.
 	Unrecorded = "(nothing recorded)"
-	minBar     = 16
+	minBar     = 12
 	minName    = 24
 	numbers    = 2 * 9 // two columns of durations
 	// alike is from how many spans of one name in a row they are shown as one.
@@ -243,6 +243,8 @@ const (
 	thin  = '─' // this went on beside it
 	short = '▏' // too short for a cell
 	none  = '░' // nothing was recorded
+	// moment has no duration.
+	moment = '◆'
 )
 
 // scale maps time to cells.
@@ -261,13 +263,19 @@ func (s scale) cell(t time.Time) int {
 
 func (s scale) drawn(r row) []rune {
 	from := min(s.cell(r.start), s.cells-1)
-	to := min(s.cell(r.end), s.cells)
+	to := max(from, min(s.cell(r.end), s.cells))
+	if r.start.Equal(r.end) {
+		to = from
+	}
 	sort, out := thin, []rune(strings.Repeat(" ", from))
 	if r.gap {
 		sort = none
 	}
 	if to <= from {
-		if sort == thin {
+		switch {
+		case r.start.Equal(r.end):
+			sort = moment
+		case sort == thin:
 			sort = short
 		}
 		return append(out, sort)
