@@ -243,6 +243,9 @@ func (w *worker) start(pod *corev1.Pod, s plan.Start) {
 		podIPs = w.seen.Sandbox.IPs
 	}
 	objects, paths := w.objects, w.paths
+	if s.After != nil && !s.Init {
+		w.trail.starting = false // it was up, if not for long
+	}
 	w.trail.open(syncSpan, opSync)
 	w.do(s.Container.GetName(), func(ctx context.Context) func() {
 		begin := time.Now()

@@ -49,6 +49,7 @@ const (
 // end, is a trace of its own with a link to the pod's. Syncs that begin no operation leave nothing.
 type trail struct {
 	m       *metrics
+	node    string
 	meta    *metav1.ObjectMeta
 	sampled bool
 	// starting until the pod is Ready for the first time, or comes to its end before.
@@ -66,10 +67,10 @@ type trail struct {
 	operation string
 }
 
-func newTrail(m *metrics, pod *corev1.Pod) *trail {
+func newTrail(m *metrics, node string, pod *corev1.Pod) *trail {
 	now := time.Now()
 	return &trail{
-		m: m, meta: pod.GetMetadata(), sampled: tracing.Sampled(pod.GetMetadata()), starting: !hasStarted(pod.GetStatus()),
+		m: m, node: node, meta: pod.GetMetadata(), sampled: tracing.Sampled(pod.GetMetadata()), starting: !hasStarted(pod.GetStatus()),
 		own: context.Background(), idle: now, since: now,
 	}
 }
@@ -132,7 +133,7 @@ func (t *trail) record(name string) {
 	if t.reason != "" {
 		why = append(why, tracing.KeyReason.String(t.reason))
 	}
-	attributes := tracing.Pod(t.meta)
+	attributes := append(tracing.Pod(t.meta), tracing.KeyNode.String(t.node))
 	switch {
 	case t.starting:
 		if t.operation == "" || t.woke.Sub(t.idle) >= worthSaying {

@@ -126,7 +126,7 @@ func newWorker(m *Manager, pod *corev1.Pod) *worker {
 		m: m, uid: uid, pod: pod, signal: make(chan struct{}, 1), act: make(chan struct{}, 1),
 		log: m.deps.Logger.With(slog.String(telemetry.KeyPod, pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName()),
 			slog.String(telemetry.KeyPodUID, uid)),
-		trail: newTrail(m.count, pod), received: time.Now(), past: pod.GetStatus(), busy: map[string]bool{},
+		trail: newTrail(m.count, m.cfg.Node().Name, pod), received: time.Now(), past: pod.GetStatus(), busy: map[string]bool{},
 		waiting: map[string]plan.Waiting{}, messages: map[string]string{}, restart: map[string]bool{}, holds: map[string]hold{},
 		imageErrors: map[string]imageError{}, announced: map[string]time.Time{}, killing: map[string]bool{},
 	}
