@@ -68,12 +68,12 @@ func httpVerb(method string) string {
 	return "POST"
 }
 
-// httpCode is what google.rpc.Code's comments map each code to; Aborted is a conflict of versions, as with Kubernetes.
+// httpCode is what Kubernetes answers with where we say code.
 func httpCode(code codes.Code) int {
 	switch code {
 	case codes.OK:
 		return 200
-	case codes.InvalidArgument, codes.FailedPrecondition:
+	case codes.FailedPrecondition:
 		return 400
 	case codes.OutOfRange:
 		return 410 // a watch that cannot resume
@@ -85,12 +85,14 @@ func httpCode(code codes.Code) int {
 		return 404
 	case codes.AlreadyExists, codes.Aborted:
 		return 409
+	case codes.InvalidArgument:
+		return 422
 	case codes.ResourceExhausted:
 		return 429
 	case codes.Canceled:
 		return 499
 	case codes.Unimplemented:
-		return 501
+		return 405
 	case codes.Unavailable:
 		return 503
 	case codes.DeadlineExceeded:
