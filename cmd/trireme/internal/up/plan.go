@@ -28,19 +28,9 @@ func (c *cluster) plan(ctx context.Context) error {
 	if err := c.planTraces(); err != nil {
 		return err
 	}
-	var runtimeDir string
-	if c.cfg.Simulate == 0 {
-		missing := lacksForContainers(ctx, c.exe, c.layout.dir)
-		switch {
-		case c.cfg.Containerd == "":
-			dir, lacks := findRuntime(c.cfg.RuntimeBin, c.exe, os.Getenv("PATH"))
-			runtimeDir, missing = dir, append(missing, lacks...)
-		case !isSocket(c.cfg.Containerd):
-			missing = append(missing, fmt.Sprintf("%s (--containerd-socket) is no socket: does containerd run?", c.cfg.Containerd))
-		}
-		if len(missing) > 0 {
-			return &missingError{missing}
-		}
+	runtimeDir, err := c.findContainers(ctx)
+	if err != nil {
+		return err
 	}
 	if err := stopLeftovers(ctx, c.layout, serviceGrace, c.progress.step); err != nil {
 		return err
@@ -62,6 +52,11 @@ func (c *cluster) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.gateway = gateway
+	c.renew = func() error {
+		_, err := issue(c.layout, prefix, c.nodes)
+		return err
+	}
 	c.agent = agentConfig(c.cfg, c.layout, certs["nodeagent"], gateway, listen, prefix, runtimeDir)
 	devices := deviced.Config{Socket: c.layout.socket("deviced")}
 	if err := c.planDevices(&devices); err != nil {
@@ -76,6 +71,26 @@ func (c *cluster) plan(ctx context.Context) error {
 	}
 	c.specs = specs(c.layout, certs, gateway, c.agent, devices)
 	return writeContext(c.layout, certs["admin"], c.tracesAddress())
+}
+
+// findContainers makes sure that real containers can run here, if there are to be any, and returns the folder of the
+// runtime; empty where nothing is to be started.
+func (c *cluster) findContainers(ctx context.Context) (string, error) {
+	if c.cfg.Simulate > 0 {
+		return "", nil
+	}
+	runtimeDir, missing := "", lacksForContainers(ctx, c.exe, c.layout.dir)
+	switch {
+	case c.cfg.Containerd == "":
+		dir, lacks := findRuntime(c.cfg.RuntimeBin, c.exe, os.Getenv("PATH"))
+		runtimeDir, missing = dir, append(missing, lacks...)
+	case !isSocket(c.cfg.Containerd):
+		missing = append(missing, fmt.Sprintf("%s (--containerd-socket) is no socket: does containerd run?", c.cfg.Containerd))
+	}
+	if len(missing) > 0 {
+		return "", &missingError{missing}
+	}
+	return runtimeDir, nil
 }
 
 // planDevices decides what deviced offers, and where the node agent meets it.

@@ -93,6 +93,7 @@ func (c *cluster) comeUp(ctx context.Context, conn *grpc.ClientConn, obs *observ
 	}
 	t.GatewaySeconds = time.Since(begin).Seconds()
 	c.progress.step("gateway serves")
+	c.inviteNodes(ctx, conn)
 
 	if err := obs.wait(ctx, func() bool {
 		_, not := obs.readyNodes(c.nodes, begin)
@@ -206,6 +207,10 @@ func (c *cluster) summary(obs *observer, t times) string {
 			fmt.Fprintf(&b, ", first pod Running in %.2f s", t.FirstPodRunningSeconds)
 		}
 		fmt.Fprintf(&b, "; %s\n", c.gpus)
+	}
+
+	if c.invitation != "" {
+		fmt.Fprintf(&b, "\nMake another machine a node of this cluster, within a day (it needs this program and a way to this machine):\n  %s\n", c.invitation)
 	}
 
 	me := os.Args[0]
