@@ -131,13 +131,13 @@ func Instance(address, socket string) string {
 	if err != nil {
 		host = "localhost"
 	}
-	if _, port, err := net.SplitHostPort(address); err == nil {
-		return host + "-" + port
-	}
 	if socket != "" {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(socket)) // it never fails
 		return fmt.Sprintf("%s-%08x", host, h.Sum32())
+	}
+	if _, port, err := net.SplitHostPort(address); err == nil {
+		return host + "-" + port
 	}
 	return host + "-" + strconv.Itoa(os.Getpid())
 }

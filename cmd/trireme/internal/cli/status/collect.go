@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -166,7 +167,11 @@ func (n *Node) ask(ctx context.Context, conn grpc.ClientConnInterface) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	info, err := nodev1.NewNodeServiceClient(conn).GetInfo(ctx, &nodev1.GetInfoRequest{NodeName: n.Name})
-	if err = apierr.FromStatus(err); err != nil {
+	if err = apierr.FromStatus(err); err != nil && ctx.Err() != nil {
+		n.Error = fmt.Sprintf("no answer within %s", nodeTimeout)
+		return
+	}
+	if err != nil {
 		n.Error = strings.TrimPrefix(err.Error(), "node "+n.Name+": ")
 		return
 	}
