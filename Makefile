@@ -147,6 +147,14 @@ bench: need-test runtimes build images ## Measure a real cluster; prints ratios,
 	@mkdir -p build/bench
 	@go run ./test/bench -out build/bench
 
+.PHONY: bench-trace
+bench-trace: build ## Measure what tracing costs: pods per second with tracing off, 1 % and 100 %; appends to build/bench/trace.jsonl
+	@go run ./test/bench/trace -out build/bench
+
+.PHONY: recordings
+recordings: build ## Record up and trace as SVG pictures in docs/img, from the commands themselves (no root)
+	@go run ./test/recordings -out docs/img
+
 $(REPORT): $(wildcard tools/testreport/*.go)
 	@mkdir -p $(TOOLS)
 	@GOWORK=off go -C tools/testreport build -o $(CURDIR)/$@ .
