@@ -25,6 +25,9 @@ const (
 	evictions = 32
 )
 
+// errStays is about a pod that did not go in time.
+var errStays = errors.New("is still there")
+
 type drainFlags struct {
 	selection
 	drainRules
@@ -88,7 +91,7 @@ func (c *cli) drain(ctx context.Context, f *drainFlags, args []string) error {
 	}
 	for _, l := range found {
 		err := c.drainNode(limited, f, l, dry)
-		if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		if errors.Is(err, errStays) && ctx.Err() == nil {
 			err = fmt.Errorf("%s is not drained after %s: %w", l, f.timeout, err)
 		}
 		if err != nil {
@@ -145,6 +148,14 @@ func (c *cli) drainNode(ctx context.Context, f *drainFlags, l located, dry dryRu
 	for _, w := range plan.warnings {
 		c.warn("", w)
 	}
+	if len(plan.evict) > 0 {
+		name := l.object.GetMetadata().GetName()
+		if _, alive, err := c.nodeLease(ctx, name); err != nil {
+			return err
+		} else if !alive {
+			c.warn("", fmt.Sprintf("node %s is not heard of, so nobody there can end its pods; if it is off, `trireme node delete %[1]s` forgets it and them", name))
+		}
+	}
 	return c.evictAll(ctx, plan.evict, f.options(dry), f.disableEviction, dry)
 }
 
@@ -184,8 +195,8 @@ func (c *cli) evictAll(ctx context.Context, pods []*corev1.Pod, options *metav1.
 				k, _ := c.registry.Resolve("pods") // built in
 				meta := p.GetMetadata()
 				err = c.gone(ctx, target{k, meta.GetNamespace(), meta.GetName()}, meta.GetUid())
-				if errors.Is(err, context.DeadlineExceeded) {
-					err = fmt.Errorf("pod %s is still there", podKey(p))
+				if errors.Is(err, context.DeadlineExceeded) || apierr.IsTimeout(err) {
+					err = fmt.Errorf("pod %s %w", podKey(p), errStays)
 				} else if err == nil {
 					say("pod/%s evicted", meta.GetName())
 				}
@@ -233,7 +244,7 @@ func (c *cli) evict(ctx context.Context, p *corev1.Pod, options *metav1.DeleteOp
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("pod %s may not go: %w", podKey(p), err)
+			return fmt.Errorf("pod %s %w: %w", podKey(p), errStays, err)
 		case <-timer.C:
 		}
 	}
