@@ -197,7 +197,7 @@ func nodeRecreated(t *testing.T, p *project) {
 	if now := strings.TrimSpace(p.do(t, "ps", "--quiet", "node-1")); now == container || now == "" {
 		t.Fatalf("the container is %q as before", now)
 	}
-	p.same(t, before)
+	p.same(t, before, "node-1")
 }
 
 // stopAndStart: objects survive in etcd, and what ran runs again.
@@ -205,7 +205,7 @@ func stopAndStart(t *testing.T, p *project) {
 	before := append(p.pods(t, "app=web"), p.pods(t, "app=gpu-gang")...)
 	p.do(t, "stop")
 	p.do(t, "start")
-	p.same(t, before)
+	p.same(t, before, "node-1", "node-2")
 }
 
 // upAgain: a second up keeps the CA, and with it everybody's certificates.
@@ -226,12 +226,11 @@ func upAgain(t *testing.T, p *project) {
 	p.nodesReady(t)
 }
 
-// same waits until the pods of before run, these and no others.
-func (p *project) same(t *testing.T, before []pod) {
+// same waits until the pods of before run, these and no others, those on the nodes that were away for another time.
+func (p *project) same(t *testing.T, before []pod, away ...string) {
 	t.Helper()
 	p.nodesReady(t)
-	now := append(p.running(t, "app=web", 4), p.running(t, "app=gpu-gang", 4)...)
-	uids := func(pods []pod) []string {
+	names := func(pods []pod) []string {
 		var all []string
 		for _, one := range pods {
 			all = append(all, fmt.Sprintf("%s %s on %s", one.Metadata.Name, one.Metadata.UID, one.Spec.NodeName))
@@ -239,7 +238,21 @@ func (p *project) same(t *testing.T, before []pod) {
 		slices.Sort(all)
 		return all
 	}
-	if diff := cmp.Diff(uids(before), uids(now)); diff != "" {
+	restarts := map[string]int{}
+	for _, one := range before {
+		restarts[one.Metadata.UID] = one.restarts()
+	}
+	var now []pod
+	p.eventually(t, "the containers started again", func() (bool, string) {
+		now = append(p.running(t, "app=web", 4), p.running(t, "app=gpu-gang", 4)...)
+		for _, one := range now {
+			if slices.Contains(away, one.Spec.NodeName) && one.restarts() <= restarts[one.Metadata.UID] {
+				return false, fmt.Sprintf("%s is said to run since before", one.Metadata.Name)
+			}
+		}
+		return true, ""
+	})
+	if diff := cmp.Diff(names(before), names(now)); diff != "" {
 		t.Errorf("pods before and now (-before +now):\n%s", diff)
 	}
 }

@@ -137,8 +137,19 @@ type pod struct {
 	Spec     struct{ NodeName string }
 	Status   struct {
 		Phase, PodIP      string
-		ContainerStatuses []struct{ Ready bool }
+		ContainerStatuses []struct {
+			Ready        bool
+			RestartCount int
+		}
 	}
+}
+
+func (p pod) restarts() int {
+	n := 0
+	for _, c := range p.Status.ContainerStatuses {
+		n += c.RestartCount
+	}
+	return n
 }
 
 func (p *project) pods(t *testing.T, selector string) []pod {
