@@ -285,34 +285,51 @@ func (v *traceView) notes(ctx context.Context, t *trace.Trace, of *located, drop
 	if pod := podOf(of); pod != nil && !ready(pod) {
 		note("The pod is %s and not Ready: this is its trace so far.", pod.GetStatus().GetPhase())
 	}
+	pods := v.podsOf(ctx, of)
 	for _, id := range t.Linked {
-		note("Linked, %s:  trireme trace %s", v.describeTrace(ctx, id), id)
+		text, command := v.describeTrace(ctx, id, true)
+		if pods != nil && strings.HasPrefix(command, "pod/") {
+			continue // it is among them
+		}
+		note("Linked, %s:  trireme trace %s", text, command)
 	}
 	for _, id := range later {
-		note("Later, %s:  trireme trace %s", v.describeTrace(ctx, id), id)
+		text, command := v.describeTrace(ctx, id, false)
+		note("Later, %s:  trireme trace %s", text, command)
 	}
-	for _, name := range v.podsOf(ctx, of) {
-		note("Its pods have traces of their own:  trireme trace pod/%s", name)
+	for _, name := range pods {
+		note("One of its pods:  trireme trace %s", name)
 	}
 	if len(lines) > 0 {
 		v.print("\n%s", strings.Join(lines, "\n"))
 	}
 }
 
-// describeTrace is the first span of a trace, in words.
-func (v *traceView) describeTrace(ctx context.Context, id string) string {
+// describeTrace says what a trace begins with, and what to call it: the trace of a pod by the pod's name.
+func (v *traceView) describeTrace(ctx context.Context, id string, byName bool) (text, command string) {
 	spans, err := v.source.get(ctx, id)
 	if err != nil || len(spans) == 0 {
-		return "not kept any more"
+		return "not kept any more", id
 	}
-	first := spans[0]
-	text := first.Name
+	text = spans[0].Title()
 	for _, s := range spans {
-		if name := s.Attributes[string(tracing.KeyName)]; name != "" {
-			return fmt.Sprintf("%s of %s %s", text, s.Attributes[string(tracing.KeyKind)], name)
+		name, namespace := s.Attributes[string(tracing.KeyPod)], s.Attributes[string(tracing.KeyNamespace)]
+		if name != "" && byName {
+			return text + " of a pod", "pod/" + name + v.inNamespace(namespace)
+		}
+		if kind, name := s.Attributes[string(tracing.KeyKind)], s.Attributes[string(tracing.KeyName)]; kind != "" && name != "" {
+			return fmt.Sprintf("%s of %s %s", text, kind, name), id
 		}
 	}
-	return text
+	return text, id
+}
+
+// inNamespace is the flag by which a command finds what is in another namespace.
+func (v *traceView) inNamespace(namespace string) string {
+	if namespace == "" || namespace == v.ns() {
+		return ""
+	}
+	return " -n " + namespace
 }
 
 func podOf(of *located) *corev1.Pod {
@@ -354,7 +371,7 @@ func (v *traceView) podsOf(ctx context.Context, of *located) []string {
 	}
 	var names []string
 	for _, p := range list.Items {
-		names = append(names, p.GetMetadata().GetName())
+		names = append(names, "pod/"+p.GetMetadata().GetName()+v.inNamespace(p.GetMetadata().GetNamespace()))
 	}
 	return names[:min(most, len(names))]
 }

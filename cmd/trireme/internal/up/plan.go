@@ -25,9 +25,6 @@ const (
 // plan checks the machine, ends what an earlier `up` left behind, issues certificates and decides how each service is
 // started.
 func (c *cluster) plan(ctx context.Context) error {
-	if err := c.planTraces(); err != nil {
-		return err
-	}
 	runtimeDir, err := c.findContainers(ctx)
 	if err != nil {
 		return err
@@ -55,6 +52,9 @@ func (c *cluster) plan(ctx context.Context) error {
 	c.gateway = gateway
 	c.renew = func() error {
 		_, err := issue(c.layout, prefix, c.nodes)
+		return err
+	}
+	if err := c.planTraces(certs["apiserver"]); err != nil {
 		return err
 	}
 	c.agent = agentConfig(c.cfg, c.layout, certs["nodeagent"], gateway, listen, prefix, runtimeDir)

@@ -107,11 +107,11 @@ func single(n *trace.Node) bool {
 func (p *picture) add(g group, depth int) {
 	first := g.nodes[0]
 	r := row{
-		text: first.Name + detail(first.Span), service: first.Service, start: first.Start, end: first.End,
+		text: first.Title() + detail(first.Span), service: first.Service, start: first.Start, end: first.End,
 		wait: first.Wait(), depth: depth,
 	}
 	if len(g.nodes) > 1 {
-		r.text = fmt.Sprintf("%s ×%d", first.Name, len(g.nodes))
+		r.text = fmt.Sprintf("%s ×%d", first.Title(), len(g.nodes))
 	}
 	for _, n := range g.nodes {
 		r.filled = append(r.filled, p.own[n.Span]...)
