@@ -26,16 +26,23 @@ const (
 	KeyQueue = attribute.Key("trireme.queue")
 	// KeyReason is why: of a wait, a rejection or an end.
 	KeyReason = attribute.Key("trireme.reason")
+	// KeyEvent is what happened elsewhere that ended a wait: NodeAdd.
+	KeyEvent = attribute.Key("trireme.event")
 	// KeyAttempt counts from 1.
 	KeyAttempt  = attribute.Key("trireme.attempt")
 	KeyPlugin   = attribute.Key("trireme.plugin")
 	KeyPodGroup = attribute.Key("trireme.pod_group")
 	// KeyCount is of what the span's name says.
 	KeyCount = attribute.Key("trireme.count")
+	// KeyFailed is how many of them came to nothing.
+	KeyFailed = attribute.Key("trireme.failed")
 	// KeyNodes is how many nodes were looked at, KeyFeasible how many of them would do.
 	KeyNodes    = attribute.Key("trireme.nodes")
 	KeyFeasible = attribute.Key("trireme.feasible_nodes")
 	KeyScore    = attribute.Key("trireme.score")
+	// KeyRejections is how many nodes each plugin rejected, KeyPlugins how long each plugin took: lists of text.
+	KeyRejections = attribute.Key("trireme.rejections")
+	KeyPlugins    = attribute.Key("trireme.plugins")
 	// KeyResource is a device resource, KeyDevices the ids given.
 	KeyResource   = attribute.Key("trireme.resource")
 	KeyDevices    = attribute.Key("trireme.devices")

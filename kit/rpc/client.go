@@ -95,7 +95,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		clientSpans(),
+		ClientSpans(),
 		// The cluster's own traffic has no business with a proxy meant for the outside.
 		grpc.WithNoProxy(),
 		grpc.WithDefaultServiceConfig(pickOne),
@@ -107,6 +107,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 			MinConnectTimeout: 3 * time.Second,
 		}),
 	}
+	own = append(own, clientMetrics(cfg.Address)...)
 	target := cfg.Address
 	if servers != nil {
 		list := manual.NewBuilderWithScheme("gateways")

@@ -31,7 +31,7 @@ func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send Sen
 		return r.watchError(ctx, err, w.after)
 	}
 	watcher, err := r.registry.cache.Watch(ctx, r.prefix, filter.scope(), w.after, func(events []*watchcache.Event) error {
-		if err := w.deliver(events); err != nil {
+		if err := w.deliver(ctx, events); err != nil {
 			return err
 		}
 		return w.out.flush()
@@ -105,6 +105,8 @@ func (w *watch) begin(ctx context.Context, req *metav1.WatchRequest) error {
 // initial sends a state as ADDED, then one response with initial_events_end. All but the last are sent with more set: a
 // watcher cut off before the end cannot resume.
 func (w *watch) initial(ctx context.Context, v *view, prefix string) error {
+	sent := w.resource.sending(ctx)
+	defer sent.end()
 	_, err := v.each(ctx, prefix, "", 0, func(key string, stored []byte, revision int64) (bool, error) {
 		payload, err := envelope.Open(stored)
 		if err != nil {
@@ -115,7 +117,9 @@ func (w *watch) initial(ctx context.Context, v *view, prefix string) error {
 		} else if !ok {
 			return true, nil
 		}
-		return true, w.out.add(watchcache.EncodeEvent(metav1.WatchEventType_WATCH_EVENT_TYPE_ADDED, payload, revision), v.revision)
+		event := watchcache.EncodeEvent(metav1.WatchEventType_WATCH_EVENT_TYPE_ADDED, payload, revision)
+		sent.add(event)
+		return true, w.out.add(event, v.revision)
 	})
 	if err != nil {
 		return err
@@ -137,7 +141,7 @@ func (w *watch) follow(ctx context.Context, watcher *watchcache.Watcher, bookmar
 		if err != nil {
 			return err
 		}
-		if err := w.deliver(events); err != nil {
+		if err := w.deliver(ctx, events); err != nil {
 			return err
 		}
 		if err := w.out.flush(); err != nil {
@@ -154,7 +158,9 @@ func (w *watch) follow(ctx context.Context, watcher *watchcache.Watcher, bookmar
 }
 
 // deliver adds the events that the filter lets through; they are whole revisions.
-func (w *watch) deliver(events []*watchcache.Event) error {
+func (w *watch) deliver(ctx context.Context, events []*watchcache.Event) error {
+	sent := w.resource.sending(ctx)
+	defer sent.end()
 	revision := w.after
 	for _, e := range events {
 		if e.Revision <= w.after {
@@ -175,6 +181,7 @@ func (w *watch) deliver(events []*watchcache.Event) error {
 		if err := w.out.add(parts, e.Revision); err != nil {
 			return err
 		}
+		sent.add(parts)
 	}
 	w.after = revision
 	return nil

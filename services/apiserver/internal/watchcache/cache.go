@@ -94,6 +94,8 @@ func New(cfg Config) *Cache {
 
 // Run loads the state and follows the store until ctx ends. It must be called once.
 func (c *Cache) Run(ctx context.Context) error {
+	stop := c.observe()
+	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { c.serveReadings(ctx) })
 	wg.Go(func() {

@@ -50,6 +50,7 @@ type topic struct {
 
 	offers  offers
 	touched []*Watcher // who has events staged
+	counts  counts
 }
 
 // batch is all events of the kind at one revision.
@@ -110,6 +111,7 @@ func (t *topic) apply(events []storage.Event, now time.Time) {
 			b.bytes += len(e.Before.stored)
 		}
 	}
+	t.counts.received += int64(len(b.events))
 	t.last, t.snapshot = b.revision, nil
 	t.ring = append(t.ring, b)
 	t.bytes += b.bytes

@@ -44,7 +44,7 @@ type Watcher struct {
 	served time.Time
 }
 
-// push adds events of one revision, all that the watcher will get of it.
+// push adds events of one revision, all that the watcher will get of it. The topic is locked.
 func (w *Watcher) push(revision int64, events []*Event) {
 	// The cache may not have reached the watcher's revision when it came.
 	if revision <= w.after || len(events) == 0 {
@@ -62,11 +62,13 @@ func (w *Watcher) push(revision int64, events []*Event) {
 		}
 	}
 	if len(w.pending) > 0 && (len(w.pending)+len(events) > maxPending || w.bytes+size > maxPendingBytes) {
+		w.topic.counts.terminated++
 		w.failLocked(ErrSlow)
 		return
 	}
 	w.pending = append(w.pending, events...)
 	w.bytes += size
+	w.topic.counts.dispatched += int64(len(events))
 	w.wake()
 }
 

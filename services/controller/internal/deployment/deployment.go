@@ -31,6 +31,8 @@ type Controller struct {
 	setsIn        *informer.Informer[*appsv1.ReplicaSet]
 	podsIn        *informer.Informer[*corev1.Pod]
 	written       *writes.Tracker
+	// reported are writes of the Deployment itself: acting on a copy from before them could only conflict.
+	reported *writes.Tracker
 }
 
 // Deps are what the controller works with.
@@ -44,7 +46,7 @@ type Deps struct {
 // New returns the runner of the controller, its informers taken from the factory.
 func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	c := &Controller{
-		deps: deps, written: writes.NewTracker(),
+		deps: deps, written: writes.NewTracker(), reported: writes.NewTracker(),
 		deploymentsIn: informer.Of[*appsv1.Deployment](factory, informer.Config{}),
 		setsIn:        informer.Of[*appsv1.ReplicaSet](factory, informer.Config{}),
 		podsIn:        informer.Of[*corev1.Pod](factory, informer.Config{}),
@@ -52,7 +54,7 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	reconcile.IndexByController(c.setsIn)
 	reconcile.IndexByController(c.podsIn)
 	r := reconcile.New(reconcile.Config{
-		Name: "deployment", Workers: 5, Logger: deps.Logger,
+		Name: "deployment", Span: "syncDeployment", Workers: 5, Logger: deps.Logger,
 		Inputs: []string{"Deployment", "ReplicaSet", "Pod"}, Outputs: []string{"ReplicaSet", "Deployment/status"},
 	}, c)
 	c.deploymentsIn.AddHandler(reconcile.EnqueueSelf[*appsv1.Deployment](r))
@@ -73,6 +75,9 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 // Reconcile takes the next step of a Deployment.
 func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	if err := c.written.Seen(ctx, key, c.setsIn); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.reported.Seen(ctx, key, c.deploymentsIn); err != nil {
 		return reconcile.Result{}, err
 	}
 	d, ok := c.deploymentsIn.Lister().Get(key.Namespace, key.Name)
@@ -106,7 +111,7 @@ func (c *Controller) carryOut(ctx context.Context, key reconcile.Key, d *appsv1.
 		}
 	}
 	for _, rs := range plan.Update {
-		stored, err := c.deps.Sets.Update(ctx, rs)
+		stored, err := c.deps.Sets.Update(reconcile.Writing(ctx, d), rs)
 		if err != nil {
 			return fmt.Errorf("update ReplicaSet %s: %w", rs.GetMetadata().GetName(), err)
 		}
@@ -114,7 +119,7 @@ func (c *Controller) carryOut(ctx context.Context, key reconcile.Key, d *appsv1.
 		c.recordScaling(d, rs)
 	}
 	for _, rs := range plan.Delete {
-		_, err := c.deps.Sets.Delete(ctx, rs.GetMetadata().GetNamespace(), rs.GetMetadata().GetName(), &metav1.DeleteOptions{
+		_, err := c.deps.Sets.Delete(reconcile.Writing(ctx, d), rs.GetMetadata().GetNamespace(), rs.GetMetadata().GetName(), &metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{
 				Uid: proto.String(rs.GetMetadata().GetUid()), ResourceVersion: proto.String(rs.GetMetadata().GetResourceVersion()),
 			},
@@ -123,7 +128,7 @@ func (c *Controller) carryOut(ctx context.Context, key reconcile.Key, d *appsv1.
 			return fmt.Errorf("delete ReplicaSet %s: %w", rs.GetMetadata().GetName(), err)
 		}
 	}
-	return c.report(ctx, d, plan)
+	return c.report(ctx, key, d, plan)
 }
 
 // recordScaling says that a set was scaled; from which size, the informer still shows.
@@ -144,6 +149,7 @@ func (c *Controller) recordScaling(d *appsv1.Deployment, rs *appsv1.ReplicaSet) 
 // create makes the set of a new template. A name that is taken is either our own set, not seen yet, or another template
 // of the same hash: then the Deployment's collision count makes another name.
 func (c *Controller) create(ctx context.Context, key reconcile.Key, d *appsv1.Deployment, rs *appsv1.ReplicaSet) error {
+	ctx = reconcile.Writing(ctx, d)
 	stored, err := c.deps.Sets.Create(ctx, rs)
 	if apierr.IsAlreadyExists(err) {
 		return c.collision(ctx, key, d, rs)
@@ -151,6 +157,7 @@ func (c *Controller) create(ctx context.Context, key reconcile.Key, d *appsv1.De
 	if err != nil {
 		return fmt.Errorf("create ReplicaSet %s: %w", rs.GetMetadata().GetName(), err)
 	}
+	reconcile.Created(ctx, stored)
 	c.written.Wrote(key, stored)
 	c.deps.Events.Event(d, event.Normal, "ScalingReplicaSet",
 		fmt.Sprintf("Scaled up replica set %s from 0 to %d", rs.GetMetadata().GetName(), rs.GetSpec().GetReplicas()))
@@ -172,32 +179,40 @@ func (c *Controller) collision(ctx context.Context, key reconcile.Key, d *appsv1
 		counted.Status = &appsv1.DeploymentStatus{}
 	}
 	counted.Status.CollisionCount = proto.Int32(d.GetStatus().GetCollisionCount() + 1)
-	if _, err := c.deps.Deployments.UpdateStatus(ctx, counted); err != nil {
+	stored, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), counted)
+	if err != nil {
 		return fmt.Errorf("count a name collision: %w", err)
 	}
+	c.reported.Wrote(key, stored)
 	return errors.New("name of the ReplicaSet is taken by another template: choosing another")
 }
 
 // report writes the Deployment's revision and status where they changed.
-func (c *Controller) report(ctx context.Context, d *appsv1.Deployment, plan Plan) error {
+func (c *Controller) report(ctx context.Context, key reconcile.Key, d *appsv1.Deployment, plan Plan) error {
 	update := proto.CloneOf(d)
 	if d.GetMetadata().GetAnnotations()[revisionAnnotation] != plan.Revision && d.GetMetadata().GetDeletionTimestamp() == nil {
 		update.Metadata.Annotations = with(update.GetMetadata().GetAnnotations(), revisionAnnotation, plan.Revision)
-		stored, err := c.deps.Deployments.Update(ctx, update)
+		stored, err := c.deps.Deployments.Update(reconcile.Writing(ctx, d), update)
 		if apierr.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("annotate with the revision: %w", err)
 		}
+		c.reported.Wrote(key, stored)
 		update = stored
 	}
 	if proto.Equal(plan.Status, d.GetStatus()) {
 		return nil
 	}
 	update.Status = plan.Status
-	if _, err := c.deps.Deployments.UpdateStatus(ctx, update); err != nil && !apierr.IsNotFound(err) {
+	stored, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), update)
+	if apierr.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
+	c.reported.Wrote(key, stored)
 	return nil
 }

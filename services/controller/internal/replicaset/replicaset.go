@@ -44,7 +44,9 @@ type Controller struct {
 	podsIn  *informer.Informer[*corev1.Pod]
 	events  *event.Recorder
 	written *writes.Tracker
-	logger  *slog.Logger
+	// reported are writes of the ReplicaSet itself: acting on a copy from before them could only conflict.
+	reported *writes.Tracker
+	logger   *slog.Logger
 }
 
 // Deps are what the controller works with.
@@ -58,7 +60,8 @@ type Deps struct {
 // New returns the runner of the controller, its informers taken from the factory.
 func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	c := &Controller{
-		sets: deps.Sets, pods: deps.Pods, events: deps.Events, logger: deps.Logger, written: writes.NewTracker(),
+		sets: deps.Sets, pods: deps.Pods, events: deps.Events, logger: deps.Logger,
+		written: writes.NewTracker(), reported: writes.NewTracker(),
 		setsIn: informer.Of[*appsv1.ReplicaSet](factory, informer.Config{}),
 		podsIn: informer.Of[*corev1.Pod](factory, informer.Config{}),
 	}
@@ -70,7 +73,7 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 		return nil
 	})
 	r := reconcile.New(reconcile.Config{
-		Name: "replicaset", Workers: 5, Logger: deps.Logger,
+		Name: "replicaset", Span: "syncReplicaSet", Workers: 5, Logger: deps.Logger,
 		Inputs: []string{"ReplicaSet", "Pod"}, Outputs: []string{"Pod", "ReplicaSet/status"},
 	}, c)
 	c.setsIn.AddHandler(reconcile.EnqueueSelf[*appsv1.ReplicaSet](r))
@@ -100,6 +103,9 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	if err := c.written.Seen(ctx, key, c.podsIn); err != nil {
 		return reconcile.Result{}, err
 	}
+	if err := c.reported.Seen(ctx, key, c.setsIn); err != nil {
+		return reconcile.Result{}, err
+	}
 	rs, ok := c.setsIn.Lister().Get(key.Namespace, key.Name)
 	if !ok {
 		return reconcile.Result{}, nil
@@ -118,8 +124,12 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	if !proto.Equal(status, rs.GetStatus()) {
 		update := proto.CloneOf(rs)
 		update.Status = status
-		if _, err := c.sets.UpdateStatus(ctx, update); err != nil && !apierr.IsNotFound(err) {
+		stored, err := c.sets.UpdateStatus(reconcile.Writing(ctx, rs), update)
+		if err != nil && !apierr.IsNotFound(err) {
 			return reconcile.Result{}, errors.Join(failed, fmt.Errorf("status: %w", err))
+		}
+		if err == nil {
+			c.reported.Wrote(key, stored)
 		}
 	}
 	return reconcile.Result{After: wait}, failed
@@ -142,7 +152,7 @@ func (c *Controller) claim(ctx context.Context, key reconcile.Key, rs *appsv1.Re
 		released := proto.CloneOf(pod)
 		released.Metadata.OwnerReferences = slices.DeleteFunc(released.GetMetadata().GetOwnerReferences(),
 			func(o *metav1.OwnerReference) bool { return o.GetUid() == rs.GetMetadata().GetUid() })
-		if err := c.write(ctx, key, "release", released); err != nil {
+		if err := c.write(reconcile.Writing(ctx, rs), key, "release", released); err != nil {
 			return nil, err
 		}
 	}
@@ -169,7 +179,7 @@ func (c *Controller) claim(ctx context.Context, key reconcile.Key, rs *appsv1.Re
 	for _, pod := range adopted {
 		adopted := proto.CloneOf(pod)
 		adopted.Metadata.OwnerReferences = append(adopted.GetMetadata().GetOwnerReferences(), ownedBy(rs))
-		if err := c.write(ctx, key, "adopt", adopted); err != nil {
+		if err := c.write(reconcile.Writing(ctx, rs), key, "adopt", adopted); err != nil {
 			return nil, err
 		}
 		mine = append(mine, adopted)
@@ -228,11 +238,13 @@ func slowStart(n int, create func() error) error {
 }
 
 func (c *Controller) create(ctx context.Context, key reconcile.Key, rs *appsv1.ReplicaSet) error {
+	ctx = reconcile.Writing(ctx, rs)
 	pod, err := c.pods.Create(ctx, NewPod(rs))
 	if err != nil {
 		c.events.Event(rs, event.Warning, "FailedCreate", "Error creating: "+err.Error())
 		return fmt.Errorf("create pod: %w", err)
 	}
+	reconcile.Created(ctx, pod)
 	c.written.Wrote(key, pod)
 	c.events.Event(rs, event.Normal, "SuccessfulCreate", "Created pod: "+pod.GetMetadata().GetName())
 	return nil
@@ -240,7 +252,7 @@ func (c *Controller) create(ctx context.Context, key reconcile.Key, rs *appsv1.R
 
 func (c *Controller) delete(ctx context.Context, key reconcile.Key, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
 	m := pod.GetMetadata()
-	gone, err := c.pods.Delete(ctx, m.GetNamespace(), m.GetName(), &metav1.DeleteOptions{
+	gone, err := c.pods.Delete(reconcile.Writing(ctx, rs), m.GetNamespace(), m.GetName(), &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{Uid: proto.String(m.GetUid())},
 	})
 	if apierr.IsNotFound(err) {

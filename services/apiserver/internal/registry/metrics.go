@@ -1,0 +1,68 @@
+package registry
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"trireme.dev/client/kind"
+	"trireme.dev/kit/telemetry"
+)
+
+// eventSizes are Kubernetes' bounds in bytes.
+var eventSizes = []float64{1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072}
+
+// metrics count what watchers are sent.
+type metrics struct {
+	events metric.Int64Counter
+	sizes  metric.Float64Histogram
+}
+
+func newMetrics() metrics {
+	i := telemetry.NewInstruments("trireme.dev/services/apiserver/internal/registry")
+	return metrics{
+		events: i.Counter("apiserver_watch_events_total", "Events sent to watchers, by resource."),
+		sizes:  i.Histogram("apiserver_watch_events_sizes", "Bytes of events sent to watchers, by resource.", eventSizes...),
+	}
+}
+
+// sending counts events that go to one watcher: their sizes as they come, their number at the end.
+type sending struct {
+	ctx      context.Context
+	resource *Resource
+	events   int64
+}
+
+func (r *Resource) sending(ctx context.Context) *sending { return &sending{ctx: ctx, resource: r} }
+
+func (s *sending) add(event [][]byte) {
+	size := 0
+	for _, part := range event {
+		size += len(part)
+	}
+	s.events++
+	s.resource.registry.metrics.sizes.Record(s.ctx, float64(size), s.resource.labels.record...)
+}
+
+func (s *sending) end() {
+	if s.events > 0 {
+		s.resource.registry.metrics.events.Add(s.ctx, s.events, s.resource.labels.add...)
+	}
+}
+
+// labels of a kind, made once.
+type labels struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+}
+
+func labelsOf(k *kind.Kind) labels {
+	group := k.Group
+	if group == "core" {
+		group = "" // as Kubernetes calls it
+	}
+	set := metric.WithAttributeSet(attribute.NewSet(
+		attribute.String("group", group), attribute.String("version", k.Version), attribute.String("resource", k.Plural)))
+	return labels{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
+}
