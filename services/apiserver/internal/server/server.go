@@ -14,6 +14,7 @@ import (
 	"trireme.dev/kit/rpc"
 	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
 	"trireme.dev/services/apiserver/internal/admission"
+	"trireme.dev/services/apiserver/internal/compaction"
 	"trireme.dev/services/apiserver/internal/gateway"
 	"trireme.dev/services/apiserver/internal/join"
 	"trireme.dev/services/apiserver/internal/registry"
@@ -87,6 +88,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 		daemon.Task{Name: "storage metrics", Run: s.store.Run},
 		daemon.Task{Name: "gateway metrics", Run: s.gateway.Run},
 		daemon.Task{Name: "registry", Run: s.registry.Run},
+		daemon.Task{Name: "compaction", Run: compaction.New(s.store, s.logger).Run},
 		daemon.Task{Name: "grpc", Run: func(ctx context.Context) error {
 			// Nobody may find a cluster without its first namespaces.
 			if err := s.bootstrap(ctx); err != nil {

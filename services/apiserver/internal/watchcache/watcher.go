@@ -12,8 +12,10 @@ const (
 	maxPending = 20000
 	// maxPendingBytes bounds the objects that wait for a watcher, unless they are of one revision.
 	maxPendingBytes = 64 << 20
-	// gather is how long a watcher that has just been served waits for more, so that under load a response carries many
-	// events. One that was idle is served at once.
+	// A watcher is served at once as long as that happens seldom: atOnce times in each window. Beyond, it gathers for a
+	// while first, so that under load a response carries many events.
+	window = 50 * time.Millisecond
+	atOnce = 5
 	gather = 5 * time.Millisecond
 	// maxBacklog is how many events of the backlog Next returns at once, unless one revision has more.
 	maxBacklog = 1000
@@ -40,8 +42,9 @@ type Watcher struct {
 
 	backlog []*batch // history since after, as it was when the watcher came, whatever the scope
 
-	spare  []*Event // the list that Next returned last
-	served time.Time
+	spare  []*Event  // the list that Next returned last
+	since  time.Time // begin of the window
+	served int       // in the window
 }
 
 // push adds events of one revision, all that the watcher will get of it. The topic is locked.
@@ -118,8 +121,8 @@ func (w *Watcher) Next(ctx context.Context, bookmark <-chan time.Time) ([]*Event
 		case <-bookmark:
 			asked = true
 		}
-		if wait := gather - time.Since(w.served); wait > 0 && !asked {
-			timer := time.NewTimer(wait)
+		if !asked && w.busy(time.Now()) {
+			timer := time.NewTimer(gather)
 			select {
 			case <-ctx.Done():
 				timer.Stop()
@@ -141,13 +144,21 @@ func (w *Watcher) Next(ctx context.Context, bookmark <-chan time.Time) ([]*Event
 			return nil, 0, err
 		}
 		if n := len(events); n > 0 {
-			w.served = time.Now()
+			w.served++
 			return events, max(position, events[n-1].Revision), nil
 		}
 		if asked {
 			return nil, position, nil
 		}
 	}
+}
+
+// busy reports whether the watcher has been served often of late.
+func (w *Watcher) busy(now time.Time) bool {
+	if now.Sub(w.since) > window {
+		w.since, w.served = now, 0
+	}
+	return w.served >= atOnce
 }
 
 // Close takes the watcher off the cache.

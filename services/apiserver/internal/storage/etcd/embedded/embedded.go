@@ -26,8 +26,6 @@ const (
 	snapshotCount = 5000
 	// DefaultQuota is how large the database may grow before etcd refuses writes.
 	DefaultQuota = 8 << 30
-	// retention is how long history is kept: a watcher may be away for so long, and at most twice that.
-	retention = "5m"
 	// progress lets the watch cache know that nothing has happened; it is what bookmarks are made of.
 	progress = 5 * time.Second
 	// A single member has nobody to wait for. Short ticks make it elect itself at once.
@@ -102,8 +100,6 @@ func (s *Server) configure(cfg Config) (*embed.Config, error) {
 	conf.SnapshotCount = snapshotCount
 	conf.SnapshotCatchUpEntries = snapshotCount
 	conf.QuotaBackendBytes = cmp.Or(cfg.Quota, DefaultQuota)
-	conf.AutoCompactionMode = "periodic"
-	conf.AutoCompactionRetention = retention
 	conf.WatchProgressNotifyInterval = progress
 	conf.TickMs, conf.ElectionMs = tickMillis, electionMillis
 	conf.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Logger))
