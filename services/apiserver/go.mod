@@ -18,6 +18,7 @@ require (
 )
 
 require (
+	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
