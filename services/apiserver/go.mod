@@ -9,6 +9,7 @@ replace (
 )
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	go.etcd.io/etcd/etcdutl/v3 v3.7.3
 	k8s.io/apimachinery v0.37.2
 	pgregory.net/rapid v1.3.0
@@ -18,7 +19,6 @@ require (
 )
 
 require (
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
