@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
+	"sync"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client/apierr"
@@ -36,7 +39,7 @@ type List[T Object] struct {
 	Remaining *int64
 }
 
-// List returns the objects that match.
+// List returns the objects that match. Chunks of a large list are decoded side by side.
 func (r *Resource[T]) List(ctx context.Context, options ListOptions) (*List[T], error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,36 +47,77 @@ func (r *Resource[T]) List(ctx context.Context, options ListOptions) (*List[T], 
 		Namespace: options.Namespace, LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector,
 		ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch,
 		Limit: options.Limit, Continue: options.Continue,
-	})
+	}, grpc.ForceCodecV2(newBytesCodec()))
 	if err != nil {
 		return nil, err
 	}
-	list := &List[T]{}
+	var chunks []*chunk[T]
+	var decoding sync.WaitGroup
+	defer decoding.Wait()
+	room := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for {
-		chunk, err := r.methods.newResponse("List")
-		if err != nil {
-			return nil, err
-		}
-		if err := stream.RecvMsg(chunk.Interface()); err != nil {
+		var raw rawMessage
+		if err := stream.RecvMsg(&raw); err != nil {
 			r.reportWarnings(stream.Trailer())
 			if errors.Is(err, io.EOF) {
-				return list, nil
+				break
 			}
 			return nil, apierr.FromStatus(err)
 		}
-		fields := chunk.Descriptor().Fields()
-		if f := fields.ByNumber(1); chunk.Has(f) {
-			meta, err := as[*metav1.ListMeta](chunk.Get(f).Message())
-			if err != nil {
-				return nil, err
-			}
-			list.merge(meta)
+		c := &chunk[T]{}
+		chunks = append(chunks, c)
+		room <- struct{}{}
+		decoding.Go(func() {
+			defer func() { <-room }()
+			c.err = c.decode(r, raw)
+		})
+	}
+	decoding.Wait()
+	list := &List[T]{}
+	n := 0
+	for _, c := range chunks {
+		n += len(c.items)
+	}
+	list.Items = make([]T, 0, n)
+	for _, c := range chunks {
+		if c.err != nil {
+			return nil, c.err
 		}
-		items := chunk.Get(fields.ByNumber(2)).List()
-		for i := range items.Len() {
-			list.Items = append(list.Items, r.adopt(items.Get(i).Message()))
+		list.Items = append(list.Items, c.items...)
+		if c.meta != nil {
+			list.merge(c.meta)
 		}
 	}
+	return list, nil
+}
+
+// chunk is one message of a list.
+type chunk[T Object] struct {
+	items []T
+	meta  *metav1.ListMeta
+	err   error
+}
+
+func (c *chunk[T]) decode(r *Resource[T], raw rawMessage) error {
+	message, err := r.methods.newResponse("List")
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(raw, message.Interface()); err != nil {
+		return &apierr.Error{Reason: apierr.ReasonInternal, Kind: r.kind.Name, Message: "the list does not decode", Err: err}
+	}
+	fields := message.Descriptor().Fields()
+	if f := fields.ByNumber(1); message.Has(f) {
+		if c.meta, err = as[*metav1.ListMeta](message.Get(f).Message()); err != nil {
+			return err
+		}
+	}
+	items := message.Get(fields.ByNumber(2)).List()
+	c.items = make([]T, items.Len())
+	for i := range c.items {
+		c.items[i] = r.adopt(items.Get(i).Message())
+	}
+	return nil
 }
 
 // merge takes over what a chunk says of the list; chunks need not repeat it.
