@@ -5,6 +5,7 @@ package compose
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,7 @@ func testCluster(t *testing.T, e *engine) {
 		{"ports", portsOnLoopback},
 		{"files", filesOfOwner},
 		{"readme", readme},
+		{"jaeger", jaegerAnswers},
 		{"gang", gang},
 		{"deployment", deployment},
 		// What needs a running cluster with the gang in it goes here: func(t *testing.T, p *project). p.pods gives names,
@@ -111,6 +113,19 @@ func readme(t *testing.T, p *project) {
 	if out := p.do(t, "run", "--rm", "trireme", "get", "nodes"); !strings.Contains(out, "node-1") {
 		t.Errorf("%s get nodes: %s", run, out)
 	}
+}
+
+// jaegerAnswers: its API is where config.yaml says.
+func jaegerAnswers(t *testing.T, p *project) {
+	client := &http.Client{Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
+	p.eventually(t, "answer of Jaeger", func() (bool, string) {
+		response, err := client.Get("http://127.0.0.1:16686/api/services")
+		if err != nil {
+			return false, err.Error()
+		}
+		defer func() { _ = response.Body.Close() }()
+		return response.StatusCode == http.StatusOK, response.Status
+	})
 }
 
 // lineOf is the first line with this beginning, with those that it continues on.
