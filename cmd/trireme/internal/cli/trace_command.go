@@ -235,7 +235,7 @@ func (v *traceView) show(ctx context.Context, id string, of *located) error {
 		return err
 	}
 	dropped := v.dropped(ctx)
-	later := v.later(ctx, id, of)
+	later := v.later(ctx, id, t)
 	if v.flags.output == "json" {
 		return v.printDocument(t, id, of, dropped, later)
 	}
@@ -250,10 +250,18 @@ func (v *traceView) show(ctx context.Context, id string, of *located) error {
 			title = fmt.Sprintf("%s, trace %s", of, id)
 		}
 	}
-	v.print("%s: %d spans of %d services\n%s", title, len(t.Spans), len(services), waterfall.Summary(t))
+	v.print("%s: %s of %s\n%s", title, counted(len(t.Spans), "span"), counted(len(services), "service"), waterfall.Summary(t))
 	fmt.Fprint(v.Out, waterfall.Draw(t, waterfall.Options{Width: v.width(), Colour: isColourful(v.Out), All: v.flags.all}))
 	v.notes(ctx, t, of, dropped, later)
 	return nil
+}
+
+// counted is a number of things in words.
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // width of the picture.
@@ -274,10 +282,10 @@ func (v *traceView) notes(ctx context.Context, t *trace.Trace, of *located, drop
 	var lines []string
 	note := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if t.Missing > 0 {
-		note("%d spans are missing: others name them as parents, and they have not come.", t.Missing)
+		note("%s missing: named as a parent, and not received.", counted(t.Missing, "span"))
 	}
 	if dropped != nil && *dropped > 0 {
-		note("%d spans were dropped by running services, of this trace or others: `trireme get components -o yaml`, .status.spansDropped.", *dropped)
+		note("%s dropped by the services that run, of this trace or others: `trireme get components -o yaml`, .status.spansDropped.", counted(int(*dropped), "span"))
 	}
 	if pod := podOf(of); pod != nil && !t.Ready && ready(pod) {
 		note("The pod is Ready, but the span that says so has not come.")
@@ -376,17 +384,38 @@ func (v *traceView) podsOf(ctx context.Context, of *located) []string {
 	return names[:min(most, len(names))]
 }
 
-// later finds the traces of what happened to a pod after it was Ready.
-func (v *traceView) later(ctx context.Context, id string, of *located) []string {
-	pod := podOf(of)
-	if pod == nil {
-		return nil
+// later finds the traces of what happened to a pod after it was Ready: those that point to this one.
+func (v *traceView) later(ctx context.Context, id string, t *trace.Trace) []string {
+	uids := map[string]bool{}
+	for _, s := range t.Spans {
+		if uid := s.Attributes[string(tracing.KeyPodUID)]; uid != "" {
+			uids[uid] = true
+		}
 	}
-	found, err := v.source.find(ctx, "nodeagent", string(tracing.KeyPodUID), pod.GetMetadata().GetUid())
-	if err != nil {
-		return nil // the trace itself is worth showing
+	var out []string
+	for uid := range uids {
+		if len(uids) > 1 {
+			break // the trace of a workload: each of its pods has its own
+		}
+		found, err := v.source.find(ctx, "nodeagent", string(tracing.KeyPodUID), uid)
+		if err != nil {
+			break // the trace itself is worth showing
+		}
+		slices.Reverse(found) // oldest first
+		for _, other := range found {
+			spans, err := v.source.get(ctx, other)
+			if err == nil && pointsTo(spans, id) {
+				out = append(out, other)
+			}
+		}
 	}
-	return slices.DeleteFunc(found, func(other string) bool { return strings.TrimLeft(other, "0") == strings.TrimLeft(id, "0") })
+	return out
+}
+
+func pointsTo(spans []*trace.Span, id string) bool {
+	return slices.ContainsFunc(spans, func(s *trace.Span) bool {
+		return slices.ContainsFunc(s.Links, func(l trace.Link) bool { return l.Trace == id })
+	})
 }
 
 // dropped is how many spans the control plane's processes say they lost; nil where none says.
