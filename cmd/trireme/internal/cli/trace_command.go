@@ -133,11 +133,6 @@ type traceView struct {
 }
 
 func (v *traceView) showObject(ctx context.Context, t target) error {
-	if v.flags.wait {
-		var cancel context.CancelFunc
-		ctx, cancel = bounded(ctx, v.flags.timeout)
-		defer cancel()
-	}
 	object, err := v.resource(t.kind).Get(ctx, t.namespace, t.name)
 	if err != nil {
 		return err
@@ -161,7 +156,11 @@ func (v *traceView) showObject(ctx context.Context, t target) error {
 
 // untilReady watches the pod until it is Ready, or never will be.
 func (v *traceView) untilReady(ctx context.Context, t target) (client.Object, error) {
-	w, err := client.For[*corev1.Pod](v.conn).Watch(ctx, client.WatchOptions{Namespace: t.namespace, FieldSelector: "metadata.name=" + t.name})
+	// No deadline of the call: the gateway would end it a moment before, with an error of its own.
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer time.AfterFunc(v.flags.timeout, cancel).Stop()
+	w, err := client.For[*corev1.Pod](v.conn).Watch(watching, client.WatchOptions{Namespace: t.namespace, FieldSelector: "metadata.name=" + t.name})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +168,7 @@ func (v *traceView) untilReady(ctx context.Context, t target) (client.Object, er
 	for {
 		response, err := w.Recv()
 		switch {
-		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		case err != nil && watching.Err() != nil && ctx.Err() == nil:
 			return nil, fmt.Errorf("%s is not Ready after %s; `trireme describe %s` says why, and without --wait its trace so far is shown", t, v.flags.timeout, t)
 		case err != nil:
 			return nil, err
