@@ -16,6 +16,7 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
 	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/apiserver/internal/registry"
 )
 
 // Bounds of Kubernetes.
@@ -83,10 +84,7 @@ func newCall(k *kind.Kind, method string, serve handler) *call {
 	}
 	group, version, resource := "", "v1", ""
 	if k != nil {
-		group, version, resource = k.Group, k.Version, k.Plural
-		if group == "core" {
-			group = "" // as Kubernetes calls it
-		}
+		group, version, resource = registry.Group(k), k.Version, k.Plural
 	}
 	c := &call{serve: serve, codes: map[int][]metric.AddOption{}}
 	c.attributes = []attribute.KeyValue{
