@@ -240,6 +240,9 @@ func (p *Publisher) seen(c *componentv1.Component) {
 	if at == nil || p.shown || !at.AsTime().Equal(p.sent) {
 		return // of an earlier life, or written by somebody else
 	}
+	if !p.measured {
+		p.Wake() // the first measurement is news
+	}
 	p.lag, p.shown, p.measured = time.Since(p.sent), true, true
 }
 
