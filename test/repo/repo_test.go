@@ -37,6 +37,7 @@ func checks() []check {
 		{"workspace", workspace},
 		{"references", references},
 		{"glossary", glossary},
+		{"spans", spans},
 		{"targets", targets},
 		{"metrics", metricTable},
 		{"dashboards", dashboards},
