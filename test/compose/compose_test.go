@@ -339,7 +339,7 @@ func testHA(t *testing.T, e *engine) {
 	p.running(t, "app=web", 4)
 	// And the others, once the first are back.
 	p.do(t, "start", "etcd", "apiserver", "scheduler", "controller")
-	p.do(t, "up", "--detach", "--no-build", "--wait", "--wait-timeout=60")
+	p.do(t, "up", "--detach", "--no-build", "--wait", "--wait-timeout=240")
 	for _, service := range []string{"etcd-2", "apiserver-2", "scheduler-2", "controller-2"} {
 		p.do(t, "kill", service)
 	}
