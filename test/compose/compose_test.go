@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	blocks "trireme.dev/test/readme"
 )
 
 // TestCompose is all of it, on one daemon, one project after the other.
@@ -41,8 +43,8 @@ func testCluster(t *testing.T, e *engine) {
 		{"jaeger", jaegerAnswers},
 		{"gang", gang},
 		{"deployment", deployment},
-		// What needs a running cluster with the gang in it goes here: func(t *testing.T, p *project). p.pods gives names,
-		// nodes and addresses, p.trireme runs the CLI, p.dial connects where Jaeger is published.
+		{"gang talks", gangTalks},
+		{"one trace", oneTrace},
 		{"node recreated", nodeRecreated},
 		{"stop and start", stopAndStart},
 		{"up again", upAgain},
@@ -104,6 +106,28 @@ func readme(t *testing.T, p *project) {
 		if out, err := p.sh(line); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v, want %q in\n%s", line, err, want, out)
 		}
+	}
+	// What the page of the whole repository says of it.
+	text, err := os.ReadFile(filepath.Join(p.root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := blocks.Blocks("README.md", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, b := range shown {
+		if b.Cluster != "compose" {
+			continue
+		}
+		if out, err := p.sh(b.Script); err != nil {
+			t.Errorf("README.md:%d: %v\n%s\n%s", b.Line, err, b.Script, out)
+		}
+		ran++
+	}
+	if ran == 0 {
+		t.Error("README.md has no block for compose")
 	}
 	// The line by which machines without the CLI use it.
 	const run = "docker compose run --rm trireme "
@@ -195,10 +219,7 @@ spec:
 `
 
 func deployment(t *testing.T, p *project) {
-	if err := os.WriteFile(filepath.Join(p.clone, "web.yaml"), []byte(web), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.trireme(t, "apply", "-f", "web.yaml")
+	p.apply(t, "web.yaml", web)
 	p.running(t, "app=web", 4)
 }
 
@@ -332,10 +353,7 @@ func testHA(t *testing.T, e *engine) {
 	for _, service := range []string{"etcd", "apiserver", "scheduler", "controller"} {
 		p.do(t, "kill", service)
 	}
-	if err := os.WriteFile(filepath.Join(p.clone, "web.yaml"), []byte(web), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.trireme(t, "apply", "-f", "web.yaml")
+	p.apply(t, "web.yaml", web)
 	p.running(t, "app=web", 4)
 	// And the others, once the first are back.
 	p.do(t, "start", "etcd", "apiserver", "scheduler", "controller")

@@ -41,6 +41,7 @@ func checks() []check {
 		{"targets", targets},
 		{"metrics", metricTable},
 		{"dashboards", dashboards},
+		{"translations", translations},
 	}
 }
 
