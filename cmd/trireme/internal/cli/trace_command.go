@@ -21,6 +21,7 @@ import (
 	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
 )
 
 const (
@@ -233,7 +234,7 @@ func (v *traceView) show(ctx context.Context, id string, of *located) error {
 	if err != nil {
 		return err
 	}
-	dropped := v.dropped(ctx)
+	dropped := v.dropped(ctx, of)
 	later := v.later(ctx, id, t)
 	if v.flags.output == "json" {
 		return v.printDocument(t, id, of, dropped, later)
@@ -417,19 +418,33 @@ func pointsTo(spans []*trace.Span, id string) bool {
 	})
 }
 
-// dropped is how many spans the control plane's processes say they lost; nil where none says.
-func (v *traceView) dropped(ctx context.Context) *int64 {
-	list, err := client.For[*componentv1.Component](v.conn).List(ctx, client.ListOptions{})
-	if err != nil {
-		return nil
+// dropped is how many spans the processes that had a part in the trace say they lost, of whatever traces: those of the
+// control plane, and those of the node of a pod. Nil where none says.
+func (v *traceView) dropped(ctx context.Context, of *located) *int64 {
+	var all []*componentv1.ComponentStatus
+	if list, err := client.For[*componentv1.Component](v.conn).List(ctx, client.ListOptions{}); err == nil {
+		for _, c := range list.Items {
+			all = append(all, c.GetStatus())
+		}
+	}
+	if of != nil {
+		if pod, ok := of.object.(*corev1.Pod); ok && pod.GetSpec().GetNodeName() != "" {
+			info, err := nodev1.NewNodeServiceClient(v.conn).GetInfo(ctx, &nodev1.GetInfoRequest{NodeName: pod.GetSpec().GetNodeName()})
+			if err == nil { // a node that does not answer says nothing
+				all = append(all, info.GetAgent())
+				for _, p := range info.GetDevicePlugins() {
+					all = append(all, p.GetStatus())
+				}
+			}
+		}
 	}
 	var sum *int64
-	for _, c := range list.Items {
-		if c.GetStatus() != nil && c.GetStatus().SpansDropped != nil {
+	for _, s := range all {
+		if s != nil && s.SpansDropped != nil {
 			if sum == nil {
 				sum = new(int64)
 			}
-			*sum += c.GetStatus().GetSpansDropped()
+			*sum += s.GetSpansDropped()
 		}
 	}
 	return sum
