@@ -129,7 +129,7 @@ replace (
 
 require (
 	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.1.0 // indirect
+	github.com/spf13/pflag v1.1.0
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/sys v0.50.0
 	google.golang.org/grpc v1.85.0

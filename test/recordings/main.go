@@ -19,6 +19,8 @@ const (
 	columns = 124
 	lines   = 60
 	example = "examples/gpu-gang.yaml"
+	// shownState is where the state is by default.
+	shownState = "~/.local/state/trireme"
 )
 
 func main() {
@@ -30,15 +32,16 @@ func main() {
 
 // record brings a cluster up, looks at a trace, and takes it down.
 func record(ctx context.Context, binary, out string) (err error) {
-	dir, err := os.MkdirTemp("", "trireme-")
+	dir, err := os.MkdirTemp("", "t-")
 	if err != nil {
 		return err
 	}
 	if binary, err = filepath.Abs(binary); err != nil {
 		return err
 	}
-	state := filepath.Join(dir, "s")
-	hide := strings.NewReplacer(binary, "trireme", state, "~/.local/state/trireme", dir, "~")
+	// As long as what stands for it in the picture, so that columns stay straight.
+	state := filepath.Join(dir, strings.Repeat("s", max(1, len(shownState)-len(dir)-1)))
+	hide := strings.NewReplacer(binary, "trireme", state, shownState, dir, "~")
 	run := func(ctx context.Context, args ...string) (string, error) {
 		text, err := inTerminal(ctx, append([]string{binary}, args...), []string{"TRIREME_CONFIG=" + filepath.Join(dir, "config.yaml")})
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 
 const (
 	ceilingTime  = 3 * time.Second
-	ceilingBatch = 64
+	ceilingBatch = 16
 	eventBytes   = 1200
 )
 

@@ -53,8 +53,8 @@ func main() {
 	flag.IntVar(&c.nodeWatchers, "node-watchers", 5000, "most watchers of one node's pods each")
 	flag.IntVar(&c.lists, "lists", 9, "lists, of which the median counts")
 	flag.DurationVar(&c.step, "step", 6*time.Second, "how long each rate is held")
-	flag.DurationVar(&c.settle, "settle", 20*time.Second, "how long the gateway is left alone before its memory is read")
-	flag.IntVar(&c.rates, "rates", 400, "creates a second at which the fan-out starts; each rate is a quarter above the one before")
+	flag.DurationVar(&c.settle, "settle", 100*time.Second, "how long the gateway is left alone after the load before its memory is read: longer than it keeps young history")
+	flag.IntVar(&c.rates, "rates", 100, "creates a second at which the fan-out starts; each rate is a quarter above the one before")
 	flag.Parse()
 	daemon.Main(func(ctx context.Context) error { return run(ctx, c) })
 }
@@ -86,7 +86,7 @@ func run(ctx context.Context, c config) (err error) {
 		what string
 		do   func(context.Context) error
 	}{
-		{"idle memory", func(ctx context.Context) error { return d.memory(ctx, &results, "api.rss_idle_mb") }},
+		{"idle memory", func(ctx context.Context) error { return d.memory(ctx, &results, "api.rss_idle_mb", 10*time.Second) }},
 		{"nodes", d.createNodes},
 		{"creates", func(ctx context.Context) error {
 			rate, err := d.createPods(ctx)
@@ -94,7 +94,7 @@ func run(ctx context.Context, c config) (err error) {
 			return err
 		}},
 		{"lists", func(ctx context.Context) error { return d.list(ctx, &results) }},
-		{"memory", func(ctx context.Context) error { return d.memory(ctx, &results, "api.rss_11k_mb") }},
+		{"memory", func(ctx context.Context) error { return d.memory(ctx, &results, "api.rss_11k_mb", d.settle) }},
 		{"node watchers", func(ctx context.Context) error { return d.watchNodes(ctx, &results) }},
 		{"fan-out", func(ctx context.Context) error { return d.fanOut(ctx, &results, ceilings.single) }},
 	}

@@ -116,14 +116,14 @@ func (d *driver) bind(ctx context.Context, pods corev1.PodServiceClient, name, n
 }
 
 // memory waits until the gateway has calmed down, then reads its resident memory.
-func (d *driver) memory(ctx context.Context, results *measure.Results, name string) error {
+func (d *driver) memory(ctx context.Context, results *measure.Results, name string, settle time.Duration) error {
 	if d.pid == 0 {
 		return nil
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(d.settle):
+	case <-time.After(settle):
 	}
 	mb, err := residentMB(d.pid)
 	results.Add(name, mb, "MB", 0)

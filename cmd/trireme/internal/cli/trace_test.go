@@ -55,8 +55,8 @@ func storeFor(t *testing.T) (*tracestore.Store, string) {
 	return store, "unix://" + query
 }
 
-// keep puts spans into a store: SERVICE NAME START END in milliseconds; the first is the root.
-func keep(t *testing.T, store *tracestore.Store, id string, attributes map[string]string, spans ...[4]any) {
+// keep puts spans into a store: SERVICE NAME START END in milliseconds; the first is the root. link is a trace that all point to.
+func keep(t *testing.T, store *tracestore.Store, id, link string, attributes map[string]string, spans ...[4]any) {
 	t.Helper()
 	traceID, err := hex.DecodeString(id)
 	if err != nil {
@@ -71,6 +71,13 @@ func keep(t *testing.T, store *tracestore.Store, id string, attributes map[strin
 		span := &tracepb.Span{TraceId: traceID, SpanId: []byte{traceID[15], traceID[14], 0, 0, 0, 0, 0, byte(i + 1)}, Name: s[1].(string), StartTimeUnixNano: at(s[2]), EndTimeUnixNano: at(s[3])}
 		if i > 0 {
 			span.ParentSpanId = []byte{traceID[15], traceID[14], 0, 0, 0, 0, 0, 1}
+		}
+		if link != "" {
+			to, err := hex.DecodeString(link)
+			if err != nil {
+				t.Fatal(err)
+			}
+			span.Links = []*tracepb.Span_Link{{TraceId: to, SpanId: []byte{1, 2, 3, 4, 5, 6, 7, 8}}}
 		}
 		for k, v := range attributes {
 			span.Attributes = append(span.Attributes, text(k, v))
@@ -134,10 +141,11 @@ func TestTrace(t *testing.T) {
 	says(run(1, "trace", "pod/nowhere", "--traces", address), `Pod "default/nowhere" not found`)
 
 	setStatus(t, s.Conn(), `{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, status: {phase: Running, conditions: [{type: Ready, status: "True"}]}}`)
-	keep(t, store, id, nil, [4]any{"apiserver", "trireme.core.v1.PodService/Create", 0, 5},
+	uid := map[string]string{"k8s.pod.uid": web.GetMetadata().GetUid()}
+	keep(t, store, id, "", uid, [4]any{"apiserver", "trireme.core.v1.PodService/Create", 0, 5},
 		[4]any{"scheduler", "queue wait", 5, 105}, [4]any{"nodeagent", "syncPod", 150, 200}, [4]any{"nodeagent", "Ready", 200, 200})
 	later := "0000000000000000000000000000abcd"
-	keep(t, store, later, map[string]string{"k8s.pod.uid": web.GetMetadata().GetUid()}, [4]any{"nodeagent", "syncTerminatingPod", 0, 5})
+	keep(t, store, later, id, uid, [4]any{"nodeagent", "syncTerminatingPod", 0, 5})
 
 	picture := run(0, "trace", "pod/web", "--traces", address)
 	says(picture, "pod/web in default, trace "+id+": 4 spans of 3 services", "Ready after 200ms", "The wait that cost most: queue wait, 100ms in scheduler",
@@ -145,7 +153,7 @@ func TestTrace(t *testing.T) {
 	if strings.Contains(picture, "\x1b") {
 		t.Errorf("colours without a terminal:\n%q", picture)
 	}
-	says(run(0, "trace", strings.ToUpper(later), "--traces", address), "trace "+later+": 1 spans of 1 services")
+	says(run(0, "trace", strings.ToUpper(later), "--traces", address), "trace "+later+": 1 span of 1 service")
 
 	var d trace.Document
 	if err := json.Unmarshal([]byte(run(0, "trace", "pod/web", "-o", "json", "--traces", address)), &d); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"trireme.dev/cmd/trireme/internal/contexts"
@@ -238,6 +239,12 @@ func writeContext(l layout, admin pki.Files, traces string) error {
 	name := "trireme"
 	if d, err := defaultStateDir(); err == nil && d != l.dir {
 		name = filepath.Base(l.dir)
+	}
+	for _, known := range cfg.Contexts {
+		// Where nothing is kept here, a Jaeger that the user wrote there stays.
+		if traces == "" && known.StateDir == l.dir && !strings.HasPrefix(known.Traces, "unix://") {
+			traces = known.Traces
+		}
 	}
 	cfg.PutCluster(name, contexts.Context{
 		Server: "unix://" + l.socket("apiserver"), StateDir: l.dir,

@@ -2,11 +2,13 @@ package up
 
 import (
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"trireme.dev/cmd/trireme/internal/contexts"
 	"trireme.dev/kit/pki"
 )
 
@@ -75,4 +77,32 @@ func TestPlanTraces(t *testing.T) {
 	c := &cluster{running: map[string]*supervised{}, progress: &progress{w: io.Discard}}
 	c.startTraces(t.Context()) // keeps none: nothing to stop
 	c.stopServices(tracesService)
+}
+
+// TestContextSaysWhereTracesAre also when they go elsewhere: what the user wrote stays, an old store of `up` does not.
+func TestContextSaysWhereTracesAre(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	t.Setenv(contexts.EnvVar, path)
+	l := layout{dir: "/s"}
+	for _, tt := range []struct{ before, now, want string }{
+		{"", "unix:///s/run/traces.sock", "unix:///s/run/traces.sock"},
+		{"unix:///s/run/traces.sock", "", ""},
+		{"http://127.0.0.1:16686", "", "http://127.0.0.1:16686"},
+		{"http://127.0.0.1:16686", "unix:///s/run/traces.sock", "unix:///s/run/traces.sock"},
+	} {
+		config := &contexts.Config{Contexts: map[string]contexts.Context{"s": {Server: "unix:///s/run/apiserver.sock", StateDir: l.dir, Traces: tt.before}}}
+		if err := config.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeContext(l, pki.Files{}, tt.now); err != nil {
+			t.Fatal(err)
+		}
+		config, err := contexts.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config.Contexts["s"].Traces; got != tt.want {
+			t.Errorf("%q, now %q: the context says %q, want %q", tt.before, tt.now, got, tt.want)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
 	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/apiserver/internal/registry"
 )
 
 // Bounds of Kubernetes.
@@ -55,6 +56,7 @@ type call struct {
 	serve handler
 	// attributes of all that is counted, and the options made of them once.
 	attributes []attribute.KeyValue
+	set        attribute.Set
 	record     []metric.RecordOption
 	mutating   bool
 	read       bool // its answer's size is told
@@ -83,17 +85,16 @@ func newCall(k *kind.Kind, method string, serve handler) *call {
 	}
 	group, version, resource := "", "v1", ""
 	if k != nil {
-		group, version, resource = k.Group, k.Version, k.Plural
-		if group == "core" {
-			group = "" // as Kubernetes calls it
-		}
+		group, version, resource = registry.Group(k), k.Version, k.Plural
 	}
 	c := &call{serve: serve, codes: map[int][]metric.AddOption{}}
 	c.attributes = []attribute.KeyValue{
 		attribute.String("verb", v.verb), attribute.String("group", group), attribute.String("version", version),
 		attribute.String("resource", resource), attribute.String("subresource", v.subresource),
 	}
-	c.record = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(c.attributes...))}
+	// Once: it sorts the attributes where they are.
+	c.set = attribute.NewSet(c.attributes...)
+	c.record = []metric.RecordOption{metric.WithAttributeSet(c.set)}
 	c.long = v.verb == "WATCH" || v.verb == "CONNECT"
 	c.read = v.verb == "GET" || v.verb == "LIST"
 	c.mutating = !c.read && !c.long
@@ -164,7 +165,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		sums := map[attribute.Set]int64{} // several methods of nodes are one line
 		for _, c := range g.methods {
 			if c.long {
-				sums[attribute.NewSet(c.attributes...)] += c.underWay.Load()
+				sums[c.set] += c.underWay.Load()
 			}
 		}
 		for set, n := range sums {

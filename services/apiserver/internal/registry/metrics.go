@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -51,6 +52,15 @@ func (s *sending) end() {
 	}
 }
 
+// Group is what Kubernetes calls a kind's group: that of manifests, empty for core.
+func Group(k *kind.Kind) string {
+	group, _, found := strings.Cut(k.APIVersions[0], "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
 // labels of a kind, made once.
 type labels struct {
 	add    []metric.AddOption
@@ -58,11 +68,7 @@ type labels struct {
 }
 
 func labelsOf(k *kind.Kind) labels {
-	group := k.Group
-	if group == "core" {
-		group = "" // as Kubernetes calls it
-	}
 	set := metric.WithAttributeSet(attribute.NewSet(
-		attribute.String("group", group), attribute.String("version", k.Version), attribute.String("resource", k.Plural)))
+		attribute.String("group", Group(k)), attribute.String("version", k.Version), attribute.String("resource", k.Plural)))
 	return labels{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
 }

@@ -81,7 +81,7 @@ func New(deps Deps) (*Registry, error) {
 		}
 		r.resources[k.ServiceName] = res
 		r.order = append(r.order, res)
-		kinds = append(kinds, watchcache.Kind{Prefix: res.prefix, Indexes: res.indexes()})
+		kinds = append(kinds, watchcache.Kind{Prefix: res.prefix, Group: Group(k), Resource: k.Plural, Indexes: res.indexes()})
 	}
 	r.cache = watchcache.New(watchcache.Config{Store: deps.Store, Prefix: Prefix, Kinds: kinds, Logger: deps.Logger})
 	for _, name := range []string{"Namespace", "PriorityClass"} {
@@ -115,8 +115,8 @@ func Stored(kinds *kind.Registry) []observed.Kind {
 	var out []observed.Kind
 	for _, k := range kinds.All() {
 		name := k.Plural
-		if k.Group != "core" {
-			name += "." + k.Group
+		if group := Group(k); group != "" {
+			name += "." + group
 		}
 		if k.Service != nil {
 			out = append(out, observed.Kind{Prefix: prefixOf(k), Resource: name})

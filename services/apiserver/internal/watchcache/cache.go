@@ -48,6 +48,8 @@ type Index func(payload []byte, emit func(value string))
 type Kind struct {
 	// Prefix of the kind's keys: /trireme/<group>/<plural>/.
 	Prefix string
+	// Group and Resource are what Kubernetes calls it.
+	Group, Resource string
 	// Indexes by name, besides ByNamespace and ByKey, which every kind has.
 	Indexes map[string]Index
 }

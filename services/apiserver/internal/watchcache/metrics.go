@@ -2,7 +2,6 @@ package watchcache
 
 import (
 	"context"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -24,8 +23,9 @@ func (c *Cache) observe() (stop func()) {
 	terminated := i.Total("apiserver_terminated_watchers_total", "Watchers ended because they did not keep up, by resource.")
 	version := i.Gauge("apiserver_watch_cache_resource_version", "Revision up to which all events have been handed out.")
 	sets := map[string]metric.MeasurementOption{}
-	for prefix := range c.topics {
-		sets[prefix] = metric.WithAttributeSet(attribute.NewSet(groupAndResource(prefix)...))
+	for prefix, t := range c.topics {
+		sets[prefix] = metric.WithAttributeSet(attribute.NewSet(
+			attribute.String("group", t.group), attribute.String("resource", t.resource)))
 	}
 	return i.Observe(func(_ context.Context, o metric.Observer) error {
 		for prefix, t := range c.topics {
@@ -39,17 +39,4 @@ func (c *Cache) observe() (stop func()) {
 		}
 		return nil
 	}, received, dispatched, terminated, version)
-}
-
-// groupAndResource reads a kind's prefix, /trireme/<group>/<plural>/, in Kubernetes' terms.
-func groupAndResource(prefix string) []attribute.KeyValue {
-	parts := strings.Split(prefix, "/")
-	if len(parts) != 5 {
-		return []attribute.KeyValue{attribute.String("resource", prefix)}
-	}
-	group := parts[2]
-	if group == "core" {
-		group = ""
-	}
-	return []attribute.KeyValue{attribute.String("group", group), attribute.String("resource", parts[3])}
 }

@@ -34,8 +34,9 @@ func newTree() *tree {
 
 // topic is one kind.
 type topic struct {
-	prefix  string
-	indexes map[string]Index
+	prefix          string
+	group, resource string // for metrics
+	indexes         map[string]Index
 
 	mu       sync.Mutex
 	state    *tree
@@ -67,7 +68,7 @@ type kept struct {
 }
 
 func newTopic(k Kind) *topic {
-	return &topic{prefix: k.Prefix, indexes: k.Indexes, state: newTree(), offers: newOffers()}
+	return &topic{prefix: k.Prefix, group: k.Group, resource: k.Resource, indexes: k.Indexes, state: newTree(), offers: newOffers()}
 }
 
 // reset puts in a state that was loaded anew.

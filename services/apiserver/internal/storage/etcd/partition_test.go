@@ -102,7 +102,7 @@ func TestConsistentReadsFromAPartitionedMember(t *testing.T) {
 
 	caches := map[string]*watchcache.Cache{}
 	for name, store := range map[string]storage.Store{
-		"all at the lonely member":       minority,
+		"all at the lonely member":        minority,
 		"watch only at the lonely member": split{majority, minority},
 	} {
 		c := watchcache.New(watchcache.Config{
