@@ -16,7 +16,7 @@ const (
 	// while first, so that under load a response carries many events.
 	window = 50 * time.Millisecond
 	atOnce = 5
-	gather = 5 * time.Millisecond
+	gather = 20 * time.Millisecond
 	// maxBacklog is how many events of the backlog Next returns at once, unless one revision has more.
 	maxBacklog = 1000
 	// maxSpare is how large a list of events is kept for the next call of Next.
