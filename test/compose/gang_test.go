@@ -59,7 +59,7 @@ func gangTalks(t *testing.T, p *project) {
 		for _, to := range members {
 			want := to.Metadata.Name
 			p.eventually(t, fmt.Sprintf("answer of %s to %s", want, from.Metadata.Name), func() (bool, string) {
-				out, err := p.tryTrireme("exec", from.Metadata.Name, "--", "wget", "-qO-", "-T", "5", "http://"+to.Status.PodIP+":8080/name")
+				out, err := p.tryTrireme("exec", from.Metadata.Name, "--", "wget", "-qO-", "http://"+to.Status.PodIP+":8080/name")
 				return err == nil && strings.TrimSpace(out) == want, out
 			})
 		}
