@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 )
@@ -93,7 +94,7 @@ func idle(dir string) error {
 		return nil
 	}
 	opened, err := bbolt.Open(db, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockWait})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return fmt.Errorf("%s: %w: stop the cluster first", dir, ErrRunning)
 	}
 	if err != nil {
