@@ -82,6 +82,9 @@ func Restore(file, dir string) (Restored, error) {
 		}
 	}
 	if err := os.Rename(fresh, dir); err != nil {
+		if out.Kept != "" {
+			err = errors.Join(err, os.Rename(out.Kept, dir))
+		}
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	return out, nil
