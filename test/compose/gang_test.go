@@ -127,7 +127,7 @@ func (p *project) servicesOf(id string) ([]string, error) {
 		return nil, err
 	}
 	if len(found.Data) != 1 || found.Data[0].TraceID != id {
-		return nil, fmt.Errorf("Jaeger has %d traces with the id", len(found.Data))
+		return nil, fmt.Errorf("found %d traces with the id", len(found.Data))
 	}
 	services := map[string]bool{}
 	for _, process := range found.Data[0].Processes {
