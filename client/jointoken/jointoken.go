@@ -9,6 +9,7 @@ package jointoken
 import (
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
@@ -98,6 +99,9 @@ func (t Token) String() string { return t.Credentials() + "." + t.Pin }
 
 // Credentials is what the gateway wants to see: ID.SECRET.
 func (t Token) Credentials() string { return t.ID + "." + t.Secret }
+
+// LogValue keeps the secret out of logs.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.ID) }
 
 // Stored is a token as the gateway keeps it.
 type Stored struct {

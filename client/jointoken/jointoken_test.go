@@ -1,6 +1,7 @@
 package jointoken_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,15 @@ func TestTokenIsCarriedAndStored(t *testing.T) {
 	}
 	if !want.Expired(want.Expires) || want.Expired(want.Expires.Add(-time.Second)) || (jointoken.Stored{}).Expired(time.Now()) {
 		t.Error("expiry is judged wrongly")
+	}
+}
+
+func TestSecretsStayOutOfLogs(t *testing.T) {
+	var log strings.Builder
+	token := jointoken.New(pin)
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", slog.Any("token", token), slog.Any("stored", jointoken.Stored{Token: token}))
+	if strings.Contains(log.String(), token.Secret) || !strings.Contains(log.String(), token.ID) {
+		t.Errorf("logged: %s", log.String())
 	}
 }
 

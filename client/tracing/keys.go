@@ -24,7 +24,7 @@ const (
 	KeyReceiver = attribute.Key("trireme.receiver")
 	// KeyQueue is the part of a queue that something waited in: active, backoff, unschedulable, gated.
 	KeyQueue = attribute.Key("trireme.queue")
-	// KeyReason is why: of a wait, a rejection or an end.
+	// KeyReason is why: of a wait, a rejection or an end, or of a request that leaves nothing behind.
 	KeyReason = attribute.Key("trireme.reason")
 	// KeyEvent is what happened elsewhere that ended a wait: NodeAdd.
 	KeyEvent = attribute.Key("trireme.event")

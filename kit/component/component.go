@@ -49,8 +49,6 @@ type Config struct {
 	Address string
 	// Leader tells whether the process holds its lease; nil where it needs none and no one asks.
 	Leader func() bool
-	// QueueDepth of its work; nil where it has no queue.
-	QueueDepth func() int64
 	// Errors that the process logs; nil for none.
 	Errors *Errors
 	// Logger; nil means slog.Default.
@@ -208,9 +206,6 @@ func (p *Publisher) status() *componentv1.ComponentStatus {
 	s.SpansDropped = proto.Int64(telemetry.SpansDropped())
 	if p.cfg.Leader != nil {
 		s.Leader = proto.Bool(p.cfg.Leader())
-	}
-	if p.cfg.QueueDepth != nil {
-		s.QueueDepth = proto.Int64(p.cfg.QueueDepth())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

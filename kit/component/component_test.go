@@ -28,7 +28,7 @@ func TestErrorsAreRememberedAndStillLogged(t *testing.T) {
 	if log := out.String(); !strings.Contains(log, "pod=default/a") || !strings.Contains(log, "disk on fire") || !strings.Contains(log, "not an error") {
 		t.Errorf("log lacks lines:\n%s", log)
 	}
-	logger.Error(strings.Repeat("é", 1000))
+	logger.Error("long", slog.Any("error", errors.New(strings.Repeat("é", 1000))))
 	if got := errs.Last().GetMessage(); len(got) > 510 || !strings.HasSuffix(got, "…") {
 		t.Errorf("a long message is kept with %d bytes", len(got))
 	}

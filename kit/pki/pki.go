@@ -203,7 +203,8 @@ func writeFile(path string, data []byte) error {
 	if _, err := tmp.Write(data); err != nil {
 		return errors.Join(err, tmp.Close())
 	}
-	if err := tmp.Close(); err != nil {
+	// Otherwise the new name may be on disk before what it names.
+	if err := errors.Join(tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), path)

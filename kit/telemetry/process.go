@@ -30,9 +30,9 @@ type Process struct {
 }
 
 // Start sets the process's global providers of spans and metrics, and listens on cfg.MetricsListen. roots says which
-// spans may begin a trace, by name, and is nil for a process that only follows traces. Spans go where the standard OTEL_* variables say
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/), and nowhere without
-// OTEL_EXPORTER_OTLP_ENDPOINT; a variable that cannot be followed is an error. Call Stop at the end.
+// spans may begin a trace, by name, and is nil for a process that only follows traces. Spans go where the standard
+// OTEL_* variables say (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/), and nowhere
+// without OTEL_EXPORTER_OTLP_ENDPOINT; a variable that cannot be followed is an error. Call Stop at the end.
 func Start(ctx context.Context, cfg Config, service string, roots func(span string) bool, logger *slog.Logger) (*Process, error) {
 	p := &Process{cfg: cfg, logger: logger}
 	if cfg.MetricsListen != "" {

@@ -151,8 +151,8 @@ func TestTraceOfWaits(t *testing.T) {
 	p := c.create(pod("a", gpus(2)))
 	c.awaitCondition("a", "1 Insufficient nvidia.com/gpu")
 	c.node("big", map[string]string{"nvidia.com/gpu": "4"})
-	spans := awaitSpans(t, r, traceOf(p.GetMetadata()), "Bind", 1)
-	spans = awaitSpans(t, r, traceOf(p.GetMetadata()), "scheduleOne", 2)
+	awaitSpans(t, r, traceOf(p.GetMetadata()), "Bind", 1)
+	spans := awaitSpans(t, r, traceOf(p.GetMetadata()), "scheduleOne", 2)
 	attempts := named(spans, "scheduleOne")
 	first := attempts[0]
 	if first.Attributes["trireme.reason"] != "0/1 nodes are available: 1 Insufficient nvidia.com/gpu." || first.Err != "" {

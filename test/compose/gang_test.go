@@ -5,7 +5,6 @@ package compose
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -59,7 +58,7 @@ func gangTalks(t *testing.T, p *project) {
 		for _, to := range members {
 			want := to.Metadata.Name
 			p.eventually(t, fmt.Sprintf("answer of %s to %s", want, from.Metadata.Name), func() (bool, string) {
-				out, err := p.tryTrireme("exec", from.Metadata.Name, "--", "wget", "-qO-", "-T", "5", "http://"+to.Status.PodIP+":8080/name")
+				out, err := p.tryTrireme("exec", from.Metadata.Name, "--", "wget", "-qO-", "http://"+to.Status.PodIP+":8080/name")
 				return err == nil && strings.TrimSpace(out) == want, out
 			})
 		}
@@ -101,35 +100,40 @@ func oneTrace(t *testing.T, p *project) {
 	if len(trace.Gaps) > 0 || trace.MissingParents > 0 {
 		t.Errorf("%d spans without their parent, gaps: %v\n%s", trace.MissingParents, trace.Gaps, p.trireme(t, "trace", "pod/"+name))
 	}
-	// The same from Jaeger itself, as it answers its own page.
+	// The same from Jaeger itself, as it answers its own page. Services hand spans over each in their own time.
+	want := []string{"apiserver", "controller", "deviced", "nodeagent", "scheduler"}
+	p.eventually(t, "trace "+trace.TraceID+" with all services in Jaeger", func() (bool, string) {
+		services, err := p.servicesOf(trace.TraceID)
+		return err == nil && slices.Equal(services, want), fmt.Sprint(services, err)
+	})
+	p.trireme(t, "delete", "-f", "traced.yaml")
+}
+
+// servicesOf asks Jaeger which services have spans in a trace.
+func (p *project) servicesOf(id string) ([]string, error) {
 	client := &http.Client{Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
-	response, err := client.Get("http://127.0.0.1:16686/api/traces/" + trace.TraceID)
+	response, err := client.Get("http://127.0.0.1:16686/api/traces/" + id)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found struct {
 		Data []struct {
 			TraceID   string
 			Processes map[string]struct{ ServiceName string }
 		}
 	}
-	if err := json.Unmarshal(body, &found); err != nil || len(found.Data) != 1 || found.Data[0].TraceID != trace.TraceID {
-		t.Fatalf("Jaeger's answer for trace %s (%v):\n%.2000s", trace.TraceID, err, body)
+	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
+		return nil, err
+	}
+	if len(found.Data) != 1 || found.Data[0].TraceID != id {
+		return nil, fmt.Errorf("found %d traces with the id", len(found.Data))
 	}
 	services := map[string]bool{}
 	for _, process := range found.Data[0].Processes {
 		services[process.ServiceName] = true
 	}
-	want := []string{"apiserver", "controller", "deviced", "nodeagent", "scheduler"}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(services))); diff != "" {
-		t.Errorf("services in the trace (-want +got):\n%s", diff)
-	}
-	p.trireme(t, "delete", "-f", "traced.yaml")
+	return slices.Sorted(maps.Keys(services)), nil
 }
 
 // apply writes a manifest into the clone and applies it.

@@ -61,7 +61,7 @@ func (s *Spans) Ended() []Span {
 			span.Parent = r.Parent().SpanID().String()
 		}
 		for _, a := range r.Attributes() {
-			span.Attributes[string(a.Key)] = a.Value.Emit()
+			span.Attributes[string(a.Key)] = a.Value.String()
 		}
 		for _, l := range r.Links() {
 			span.Links = append(span.Links, l.SpanContext)
@@ -100,17 +100,13 @@ func (m *Metrics) Values(t testing.TB, name string) map[string]float64 {
 			}
 			switch data := metric.Data.(type) {
 			case metricdata.Sum[int64]:
-				for _, p := range data.DataPoints {
-					out[labels(p.Attributes)] = float64(p.Value)
-				}
+				values(out, data.DataPoints)
+			case metricdata.Sum[float64]:
+				values(out, data.DataPoints)
 			case metricdata.Gauge[int64]:
-				for _, p := range data.DataPoints {
-					out[labels(p.Attributes)] = float64(p.Value)
-				}
+				values(out, data.DataPoints)
 			case metricdata.Gauge[float64]:
-				for _, p := range data.DataPoints {
-					out[labels(p.Attributes)] = p.Value
-				}
+				values(out, data.DataPoints)
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
 					out[labels(p.Attributes)] = float64(p.Count)
@@ -123,10 +119,16 @@ func (m *Metrics) Values(t testing.TB, name string) map[string]float64 {
 	return out
 }
 
+func values[N int64 | float64](out map[string]float64, points []metricdata.DataPoint[N]) {
+	for _, p := range points {
+		out[labels(p.Attributes)] = float64(p.Value)
+	}
+}
+
 func labels(set attribute.Set) string {
 	var out []string
 	for _, a := range set.ToSlice() {
-		out = append(out, string(a.Key)+"="+a.Value.Emit())
+		out = append(out, string(a.Key)+"="+a.Value.String())
 	}
 	return strings.Join(out, ",")
 }

@@ -248,10 +248,17 @@ func (w *writer) context(c Config) error {
 	return w.give(path)
 }
 
-// writeFile replaces a file as a whole.
+// writeFile replaces a file as a whole. It opens none that is there already: in a folder of somebody else's that might be a
+// link to anywhere.
 func writeFile(path string, data []byte, mode os.FileMode) error {
-	if err := os.WriteFile(path+".new", data, mode); err != nil {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(data)
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
 }

@@ -67,7 +67,7 @@ func keep(t *testing.T, store *tracestore.Store, id, link string, attributes map
 	}
 	start := time.Unix(1_700_000_000, 0)
 	for i, s := range spans {
-		at := func(ms any) uint64 { return uint64(start.Add(time.Duration(ms.(int)) * time.Millisecond).UnixNano()) }
+		at := func(ms any) uint64 { return uint64(start.UnixNano()) + uint64(ms.(int))*uint64(time.Millisecond) }
 		span := &tracepb.Span{TraceId: traceID, SpanId: []byte{traceID[15], traceID[14], 0, 0, 0, 0, 0, byte(i + 1)}, Name: s[1].(string), StartTimeUnixNano: at(s[2]), EndTimeUnixNano: at(s[3])}
 		if i > 0 {
 			span.ParentSpanId = []byte{traceID[15], traceID[14], 0, 0, 0, 0, 0, 1}

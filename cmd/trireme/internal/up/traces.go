@@ -17,7 +17,7 @@ const tracesService = "traces"
 
 // childSettings are the variables that the store is better off with than with the defaults, unless the user sets them:
 // whoever starts a pod looks at its trace at once, and a gang's start comes all at a time.
-var childSettings = [][2]string{{"OTEL_BSP_SCHEDULE_DELAY", "500"}, {"OTEL_BSP_MAX_QUEUE_SIZE", "16384"}}
+var childSettings = [][2]string{{"OTEL_BSP_SCHEDULE_DELAY", "500"}, {"OTEL_BSP_MAX_QUEUE_SIZE", "65536"}}
 
 // planTraces decides where the services' spans go: into a store of this process, unless the environment names another
 // place or turns tracing off.

@@ -24,16 +24,16 @@ func TestPlanTraces(t *testing.T) {
 		says, fails  string
 		sets         []string
 	}{
-		{name: "kept", kept: true, sets: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://SOCKET", "OTEL_BSP_SCHEDULE_DELAY=500", "OTEL_BSP_MAX_QUEUE_SIZE=16384"}},
+		{name: "kept", kept: true, sets: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://SOCKET", "OTEL_BSP_SCHEDULE_DELAY=500", "OTEL_BSP_MAX_QUEUE_SIZE=65536"}},
 		{
 			name: "the user's delay stays", kept: true, env: map[string]string{"OTEL_BSP_SCHEDULE_DELAY": "50"},
-			sets: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://SOCKET", "OTEL_BSP_MAX_QUEUE_SIZE=16384"},
+			sets: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://SOCKET", "OTEL_BSP_MAX_QUEUE_SIZE=65536"},
 		},
 		{name: "elsewhere", env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, says: "spans go to http://127.0.0.1:4317, as the environment says; none are kept here"},
 		{name: "off", env: map[string]string{"OTEL_SDK_DISABLED": "true"}, says: "tracing is off, as OTEL_SDK_DISABLED=true says"},
 		{name: "bad", env: map[string]string{"OTEL_TRACES_SAMPLER": "often"}, fails: `OTEL_TRACES_SAMPLER: "often" is none of`},
 		{name: "listening", listen: "127.0.0.1:0", kept: true, says: "spans of other machines are taken at https://127.0.0.1:", sets: []string{
-			"OTEL_EXPORTER_OTLP_ENDPOINT=unix://SOCKET", "OTEL_BSP_SCHEDULE_DELAY=500", "OTEL_BSP_MAX_QUEUE_SIZE=16384",
+			"OTEL_EXPORTER_OTLP_ENDPOINT=unix://SOCKET", "OTEL_BSP_SCHEDULE_DELAY=500", "OTEL_BSP_MAX_QUEUE_SIZE=65536",
 		}},
 		{name: "listening for nothing", listen: "127.0.0.1:0", env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, fails: "--traces-listen 127.0.0.1:0: no traces are kept here"},
 	} {

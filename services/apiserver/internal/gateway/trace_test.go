@@ -130,10 +130,15 @@ func TestWhatBeginsNoTrace(t *testing.T) {
 	if p.GetMetadata().GetTraceContext() != "" {
 		t.Errorf("a pod that was only tried carries %q", p.GetMetadata().GetTraceContext())
 	}
+	marked := false
 	for _, span := range spans.Ended() {
 		if span.Name != createPod && span.Name != "admission" {
 			t.Errorf("unexpected span %+v", span)
 		}
+		marked = marked || span.Attributes["trireme.reason"] == "dry run"
+	}
+	if !marked {
+		t.Error("no span says that its request leaves nothing behind")
 	}
 }
 

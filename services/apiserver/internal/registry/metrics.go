@@ -4,11 +4,10 @@ import (
 	"context"
 	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"trireme.dev/client/kind"
-	"trireme.dev/kit/telemetry"
+	instruments "trireme.dev/client/metrics"
 )
 
 // eventSizes are Kubernetes' bounds in bytes.
@@ -21,10 +20,9 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	i := telemetry.NewInstruments("trireme.dev/services/apiserver/internal/registry")
 	return metrics{
-		events: i.Counter("apiserver_watch_events_total", "Events sent to watchers, by resource."),
-		sizes:  i.Histogram("apiserver_watch_events_sizes", "Bytes of events sent to watchers, by resource.", eventSizes...),
+		events: instruments.Counter("apiserver_watch_events_total", "Events sent to watchers, by resource."),
+		sizes:  instruments.Histogram("apiserver_watch_events_sizes", "Bytes of events sent to watchers, by resource.", eventSizes),
 	}
 }
 
@@ -68,7 +66,6 @@ type labels struct {
 }
 
 func labelsOf(k *kind.Kind) labels {
-	set := metric.WithAttributeSet(attribute.NewSet(
-		attribute.String("group", Group(k)), attribute.String("version", k.Version), attribute.String("resource", k.Plural)))
+	set := instruments.Labels("group", Group(k), "version", k.Version, "resource", k.Plural)
 	return labels{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
 }

@@ -24,8 +24,9 @@ const (
 func (r *Resource) begin(ctx context.Context, meta *metav1.ObjectMeta, now time.Time, dryRun bool) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(context.Background())
 	if dryRun {
-		// Nothing will come of it.
+		// Nothing will come of it. Its request's span began before anyone could know.
 		meta.TraceContext, meta.TraceTime = "", nil
+		trace.SpanFromContext(ctx).SetAttributes(tracing.KeyReason.String("dry run"))
 		return ctx, span
 	}
 	if r.Kind.Name == "Pod" && controlled(meta) {

@@ -37,10 +37,10 @@ func begin(ctx context.Context, batch []*job) (context.Context, *call) {
 		t, _ := j.ctx.Value(tracedKey{}).(traced)
 		for _, binding := range j.group {
 			if sc, ok := t.pods[binding.GetPodUid()]; ok {
-				c := &call{begun: time.Now(), carriersPod: binding.GetPodUid()}
-				ctx, c.carrier = tracing.StartAt(trace.ContextWithRemoteSpanContext(ctx, sc), "Bind", c.begun,
+				begun := time.Now()
+				carried, span := tracing.StartAt(trace.ContextWithRemoteSpanContext(ctx, sc), "Bind", begun,
 					tracing.KeyNode.String(binding.GetNodeName()))
-				return ctx, c
+				return carried, &call{begun: begun, carrier: span, carriersPod: binding.GetPodUid()}
 			}
 		}
 	}

@@ -79,16 +79,6 @@ func (w *Watch) pod(pod *framework.PodInfo, state *framework.CycleState) *podWat
 	return &w.pods[len(w.pods)-1]
 }
 
-// of returns what was noted about a pod.
-func (w *Watch) of(pod *framework.PodInfo) *podWatch {
-	for i := range w.pods {
-		if w.pods[i].pod == pod {
-			return &w.pods[i]
-		}
-	}
-	return nil
-}
-
 func (p *podWatch) measures() bool { return p != nil && p.state != nil }
 
 func (p *podWatch) begin() time.Time {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 )
@@ -81,6 +82,9 @@ func Restore(file, dir string) (Restored, error) {
 		}
 	}
 	if err := os.Rename(fresh, dir); err != nil {
+		if out.Kept != "" {
+			err = errors.Join(err, os.Rename(out.Kept, dir))
+		}
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	return out, nil
@@ -93,7 +97,7 @@ func idle(dir string) error {
 		return nil
 	}
 	opened, err := bbolt.Open(db, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockWait})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return fmt.Errorf("%s: %w: stop the cluster first", dir, ErrRunning)
 	}
 	if err != nil {
