@@ -522,12 +522,12 @@ var File_trireme_apps_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_trireme_apps_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" trireme/apps/v1/deployment.proto\x12\x0ftrireme.apps.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"trireme/core/v1/pod_template.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x82\x03\n" +
+	" trireme/apps/v1/deployment.proto\x12\x0ftrireme.apps.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"trireme/core/v1/pod_template.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x84\x03\n" +
 	"\n" +
 	"Deployment\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12;\n" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.trireme.apps.v1.DeploymentSpecB\x06\xaa\xbb\x18\x02\b\x01R\x04spec\x129\n" +
-	"\x06status\x18\x03 \x01(\v2!.trireme.apps.v1.DeploymentStatusR\x06status:\xc2\x01\xa2\xbb\x18\xbd\x01\n" +
+	"\x06status\x18\x03 \x01(\v2!.trireme.apps.v1.DeploymentStatusR\x06status:\xc4\x01\xa2\xbb\x18\xbf\x01\n" +
 	"\x04apps\x12\x02v1\x1a\n" +
 	"Deployment\"\vdeployments(\x012\x06deploy:\aapps/v1B\a\n" +
 	"\x05READYB%\n" +
@@ -538,7 +538,7 @@ const file_trireme_apps_v1_deployment_proto_rawDesc = "" +
 	"CONTAINERS\x18\x01B\n" +
 	"\n" +
 	"\x06IMAGES\x18\x01B\f\n" +
-	"\bSELECTOR\x18\x01j\x03all\"\xe7\x04\n" +
+	"\bSELECTOR\x18\x01j\x03allp\x01\"\xe7\x04\n" +
 	"\x0eDeploymentSpec\x12*\n" +
 	"\breplicas\x18\x01 \x01(\x05B\t\xaa\xbb\x18\x05\x12\x0110\x00H\x00R\breplicas\x88\x01\x01\x12D\n" +
 	"\bselector\x18\x02 \x01(\v2\x1e.trireme.meta.v1.LabelSelectorB\b\xaa\xbb\x18\x04\b\x01\x18\x01R\bselector\x12D\n" +

@@ -824,12 +824,12 @@ const file_trireme_core_v1_affinity_proto_rawDesc = "" +
 	"\x11pod_anti_affinity\x18\x03 \x01(\v2 .trireme.core.v1.PodAntiAffinityB\x06\xaa\xbb\x18\x02 \x01R\x0fpodAntiAffinity\"\xb5\x02\n" +
 	"\fNodeAffinity\x12\x8a\x01\n" +
 	"3required_during_scheduling_ignored_during_execution\x18\x01 \x01(\v2\x1d.trireme.core.v1.NodeSelectorR.requiredDuringSchedulingIgnoredDuringExecution\x12\x97\x01\n" +
-	"4preferred_during_scheduling_ignored_during_execution\x18\x02 \x03(\v2(.trireme.core.v1.PreferredSchedulingTermR/preferredDuringSchedulingIgnoredDuringExecution\"k\n" +
+	"4preferred_during_scheduling_ignored_during_execution\x18\x02 \x03(\v2(.trireme.core.v1.PreferredSchedulingTermR/preferredDuringSchedulingIgnoredDuringExecution\"q\n" +
 	"\fNodeSelector\x12[\n" +
-	"\x13node_selector_terms\x18\x01 \x03(\v2!.trireme.core.v1.NodeSelectorTermB\b\xaa\xbb\x18\x04\b\x01P\x01R\x11nodeSelectorTerms\"\xb6\x01\n" +
+	"\x13node_selector_terms\x18\x01 \x03(\v2!.trireme.core.v1.NodeSelectorTermB\b\xaa\xbb\x18\x04\b\x01P\x01R\x11nodeSelectorTerms:\x04\xb8\xbb\x18\x01\"\xbc\x01\n" +
 	"\x10NodeSelectorTerm\x12U\n" +
 	"\x11match_expressions\x18\x01 \x03(\v2(.trireme.core.v1.NodeSelectorRequirementR\x10matchExpressions\x12K\n" +
-	"\fmatch_fields\x18\x02 \x03(\v2(.trireme.core.v1.NodeSelectorRequirementR\vmatchFields\"\x98\x01\n" +
+	"\fmatch_fields\x18\x02 \x03(\v2(.trireme.core.v1.NodeSelectorRequirementR\vmatchFields:\x04\xb8\xbb\x18\x01\"\x98\x01\n" +
 	"\x17NodeSelectorRequirement\x12\x18\n" +
 	"\x03key\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x03key\x12K\n" +
 	"\boperator\x18\x02 \x01(\tB/\xaa\xbb\x18+\b\x01Z\x02InZ\x05NotInZ\x06ExistsZ\fDoesNotExistZ\x02GtZ\x02LtR\boperator\x12\x16\n" +
