@@ -35,6 +35,7 @@ type identity struct {
 type shared interface {
 	mirror(ctx context.Context, f *Factory)
 	waitForSync(ctx context.Context) error
+	HasSynced() bool
 }
 
 // NewFactory returns a factory without informers. A nil logger means slog.Default.
@@ -75,10 +76,12 @@ func of[T client.Object](f *Factory, id identity, dial func(grpc.ClientConnInter
 
 func (i *Informer[T]) mirror(ctx context.Context, f *Factory) {
 	resource := i.dial(f.conn)
+	name := resource.Kind().Name
 	r := &reflector[T]{
-		resource: resource, informer: i,
-		logger: f.logger.With(slog.String("kind", resource.Kind().Name)),
+		resource: resource, informer: i, lists: newLists(name, i.config),
+		logger: f.logger.With(slog.String("kind", name)),
 	}
+	defer i.measure(name)()
 	i.run(ctx, r.run)
 }
 
@@ -102,6 +105,18 @@ func (f *Factory) Run(ctx context.Context) error {
 	f.mu.Unlock()
 	running.Wait()
 	return nil
+}
+
+// HasSynced reports whether every informer asked for so far has been complete once.
+func (f *Factory) HasSynced() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range f.informers {
+		if !i.HasSynced() {
+			return false
+		}
+	}
+	return true
 }
 
 // WaitForSync waits until every informer asked for so far is complete and every handler added so far has heard of the

@@ -11,6 +11,8 @@ package informer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -44,6 +46,8 @@ type Informer[T client.Object] struct {
 	store  *store[T]
 	// dial makes the client that the objects come from.
 	dial func(grpc.ClientConnInterface) *client.Resource[T]
+	// heard is when the gateway last told of a change, in nanoseconds since the epoch; 0 before it has.
+	heard atomic.Int64
 
 	mu       sync.Mutex
 	handlers []*Registration[T]
@@ -146,6 +150,7 @@ func (i *Informer[T]) apply(events []client.Event[T], revision int64) {
 }
 
 func (i *Informer[T]) handOut(batch []notification[T]) {
+	i.heard.Store(time.Now().UnixNano())
 	if i.revised != nil {
 		close(i.revised)
 		i.revised = nil

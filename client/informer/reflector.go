@@ -36,6 +36,7 @@ type reflector[T client.Object] struct {
 	complete  int64
 	failures  int
 	reachable connection
+	lists     lists
 }
 
 type connection int
@@ -54,7 +55,7 @@ func (r *reflector[T]) run(ctx context.Context) {
 			return
 		}
 		if apierr.IsExpired(err) {
-			r.complete = 0
+			r.complete, r.lists.reason = 0, relistExpired
 			r.logger.Info("watch expired", slog.Any("error", err))
 			if resuming {
 				continue // A fresh watch cannot expire at once, so this cannot spin.
@@ -103,6 +104,7 @@ func (r *reflector[T]) watch(ctx context.Context) error {
 		return response, err
 	}
 	if r.complete == 0 {
+		r.lists.count()
 		if err := r.collect(receive); err != nil {
 			return err
 		}

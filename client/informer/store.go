@@ -177,6 +177,12 @@ func (s *store[T]) atRevision() int64 {
 	return s.revision
 }
 
+func (s *store[T]) len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.objects)
+}
+
 func (s *store[T]) get(k key) (T, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ import (
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/metrics"
 	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
@@ -94,12 +96,17 @@ func Run(ctx context.Context, config Config, conn grpc.ClientConnInterface, lead
 		return err
 	}
 	c := &candidate{config: config.withDefaults(), leases: client.For[*coordinationv1.Lease](conn)}
+	var leads atomic.Int64
+	defer metrics.Gauge("leader_election_master_status", "Whether this process holds the lease: 1 where it does, 0 where it stands by.",
+		func(report func(float64, ...string)) { report(float64(leads.Load()), "name", c.config.Name) })()
 	for {
 		if !c.acquire(ctx) {
 			return nil
 		}
 		c.config.Logger.Info("began leading")
+		leads.Store(1)
 		lost, err := c.hold(ctx, lead)
+		leads.Store(0)
 		if !lost {
 			c.release(ctx)
 			c.config.Logger.Info("stopped leading")
@@ -125,6 +132,12 @@ type candidate struct {
 
 // acquire waits for the lease; false means that ctx ended.
 func (c *candidate) acquire(ctx context.Context) bool {
+	watching, stop := context.WithCancel(ctx)
+	released := make(chan struct{}, 1)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer stop()
+	watched := false
 	for ctx.Err() == nil {
 		err := c.tryAcquire(ctx)
 		if err == nil {
@@ -132,9 +145,46 @@ func (c *candidate) acquire(ctx context.Context) bool {
 			return true
 		}
 		c.complain(ctx, err)
-		pause(ctx, c.config.RetryPeriod)
+		if errors.Is(err, errHeld) && !watched {
+			watched = true
+			watch.Go(func() { c.watchRelease(watching, released) })
+		}
+		timer := time.NewTimer(lengthened(c.config.RetryPeriod))
+		select {
+		case <-timer.C:
+		case <-released:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 	return false
+}
+
+// watchRelease tells of every moment at which nobody holds the lease, so that the next leader begins when one gives up
+// and not with its next try. The tries go on beside it: a holder that dies tells nobody.
+func (c *candidate) watchRelease(ctx context.Context, released chan<- struct{}) {
+	for ctx.Err() == nil {
+		w, err := c.leases.Watch(ctx, client.WatchOptions{
+			Namespace: c.config.Namespace, FieldSelector: "metadata.name=" + c.config.Name,
+		})
+		for err == nil {
+			var response *client.Response[*coordinationv1.Lease]
+			if response, err = w.Recv(); err != nil {
+				w.Close()
+				break
+			}
+			for _, e := range response.Events {
+				if e.Type == metav1.WatchEventType_WATCH_EVENT_TYPE_DELETED || e.Object.GetSpec().GetHolderIdentity() == "" {
+					select {
+					case released <- struct{}{}:
+					default:
+					}
+				}
+			}
+		}
+		// The tries complain of a gateway that does not answer.
+		pause(ctx, c.config.RetryPeriod)
+	}
 }
 
 // complain logs the first of a row of failures.
@@ -313,10 +363,12 @@ func (c *candidate) giveUp(ctx context.Context) error {
 
 // pause waits for the period and up to a fifth more, or for ctx.
 func pause(ctx context.Context, period time.Duration) {
-	timer := time.NewTimer(period + rand.N(max(period/5, 1)))
+	timer := time.NewTimer(lengthened(period))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
+
+func lengthened(period time.Duration) time.Duration { return period + rand.N(max(period/5, 1)) }

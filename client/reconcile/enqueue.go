@@ -47,7 +47,19 @@ func OwnerKey(object client.Object, kind string) (Key, bool) {
 
 // EnqueueSelf returns a handler that enqueues the key of every object that changes.
 func EnqueueSelf[T client.Object](r *Runner) informer.Handler[T] {
-	return EnqueueMapped(r, func(object T) []Key { return []Key{KeyOf(object)} })
+	h := EnqueueMapped(r, func(object T) []Key { return []Key{KeyOf(object)} })
+	add, remove := h.Add, h.Delete
+	h.Add = func(object T, initial bool) {
+		if !initial {
+			r.sights.saw(object)
+		}
+		add(object, initial)
+	}
+	h.Delete = func(last T) {
+		r.sights.gone(last)
+		remove(last)
+	}
+	return h
 }
 
 // EnqueueOwner returns a handler that enqueues the controller of every object that changes, where it is of the kind

@@ -55,7 +55,10 @@ type Config struct {
 	// Inputs are the kinds that are watched, Outputs those that are written, by name: Pod. They are declarations for
 	// whoever checks that no output has two owners; the runner does not act on them.
 	Inputs, Outputs []string
-	// Queue bounds retries.
+	// Span names the span of a reconciliation that writes on behalf of its object, in the object's trace: syncReplicaSet.
+	// Empty for none.
+	Span string
+	// Queue bounds retries; its Name is the runner's where it has none.
 	Queue workqueue.Config
 	// Logger; nil means slog.Default.
 	Logger *slog.Logger
@@ -67,12 +70,16 @@ type Runner struct {
 	reconciler Reconciler
 	queue      *workqueue.Queue[Key]
 	logger     *slog.Logger
+	sights     sights
 }
 
 // New returns a runner; keys may be enqueued before Run.
 func New(config Config, reconciler Reconciler) *Runner {
 	if config.Workers <= 0 {
 		config.Workers = 1
+	}
+	if config.Queue.Name == "" {
+		config.Queue.Name = config.Name
 	}
 	logger := config.Logger
 	if logger == nil {
@@ -115,7 +122,9 @@ func (r *Runner) Run(ctx context.Context) error {
 
 func (r *Runner) process(ctx context.Context, key Key) {
 	defer r.queue.Done(key)
-	result, err := r.guarded(ctx, key)
+	t := &turn{runner: r, key: key, added: r.queue.Added(key), begun: time.Now()}
+	result, err := r.guarded(context.WithValue(ctx, turnKey{}, t), key)
+	t.end(err)
 	var terminal *terminalError
 	switch {
 	case ctx.Err() != nil:

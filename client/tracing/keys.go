@@ -26,6 +26,8 @@ const (
 	KeyQueue = attribute.Key("trireme.queue")
 	// KeyReason is why: of a wait, a rejection or an end.
 	KeyReason = attribute.Key("trireme.reason")
+	// KeyEvent is what happened elsewhere that ended a wait: NodeAdd.
+	KeyEvent = attribute.Key("trireme.event")
 	// KeyAttempt counts from 1.
 	KeyAttempt  = attribute.Key("trireme.attempt")
 	KeyPlugin   = attribute.Key("trireme.plugin")
@@ -36,6 +38,9 @@ const (
 	KeyNodes    = attribute.Key("trireme.nodes")
 	KeyFeasible = attribute.Key("trireme.feasible_nodes")
 	KeyScore    = attribute.Key("trireme.score")
+	// KeyRejections is how many nodes each plugin rejected, KeyPlugins how long each plugin took: lists of text.
+	KeyRejections = attribute.Key("trireme.rejections")
+	KeyPlugins    = attribute.Key("trireme.plugins")
 	// KeyResource is a device resource, KeyDevices the ids given.
 	KeyResource   = attribute.Key("trireme.resource")
 	KeyDevices    = attribute.Key("trireme.devices")

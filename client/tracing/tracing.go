@@ -88,10 +88,26 @@ func StartAt(ctx context.Context, name string, start time.Time, attributes ...at
 	return tracer().Start(ctx, name, trace.WithTimestamp(start), trace.WithAttributes(attributes...))
 }
 
+// StartRoot begins a new trace at the time given, linked to ctx's span where there is one. Whether it is recorded is the
+// provider's decision, and of all services only the gateway's provider says yes. Without a provider ctx's own trace goes on.
+func StartRoot(ctx context.Context, name string, start time.Time, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
+	options := []trace.SpanStartOption{trace.WithNewRoot(), trace.WithTimestamp(start), trace.WithAttributes(attributes...)}
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: sc}))
+	}
+	return tracer().Start(ctx, name, options...)
+}
+
 // StartLinked begins a new trace that is linked to the object's: what happens to an object long after it was made. It
 // is recorded where the object's own trace is.
 func StartLinked(ctx context.Context, meta *metav1.ObjectMeta, name string, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
 	return tracer().Start(ctx, name, trace.WithNewRoot(), trace.WithAttributes(attributes...),
+		trace.WithLinks(trace.Link{SpanContext: SpanContext(meta)}))
+}
+
+// StartLinkedAt is StartLinked for a span that has begun already.
+func StartLinkedAt(ctx context.Context, meta *metav1.ObjectMeta, name string, start time.Time, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
+	return tracer().Start(ctx, name, trace.WithNewRoot(), trace.WithTimestamp(start), trace.WithAttributes(attributes...),
 		trace.WithLinks(trace.Link{SpanContext: SpanContext(meta)}))
 }
 

@@ -24,6 +24,8 @@ var ErrClosed = errors.New("work queue is closed")
 
 // Config bounds how often a failing key is tried. A zero field takes its default.
 type Config struct {
+	// Name in metrics; a queue without one has none.
+	Name string
 	// BaseDelay before the first retry of a key; each further one waits twice as long. 5 ms.
 	BaseDelay time.Duration
 	// MaxDelay between retries of a key. 1000 s.
@@ -60,27 +62,35 @@ type Queue[K comparable] struct {
 
 	mu         sync.Mutex
 	waiting    []K
-	dirty      map[K]struct{}
-	processing map[K]struct{}
+	dirty      map[K]time.Time // since when
+	processing map[K]turn
 	failures   map[K]int
 	delayed    delayHeap[K]
 	delayedAt  map[K]*delayedKey[K]
 	timer      *time.Timer
+	measured   *measured // nil without a name
 }
+
+// turn is the time that a key waited for a worker and has had one.
+type turn struct{ added, begun time.Time }
 
 // New returns an empty queue.
 func New[K comparable](config Config) *Queue[K] {
 	config = config.withDefaults()
-	return &Queue[K]{
+	q := &Queue[K]{
 		config:     config,
 		bucket:     rate.NewLimiter(rate.Limit(config.Rate), config.Burst),
 		ready:      make(chan struct{}, 1),
 		closed:     make(chan struct{}),
-		dirty:      map[K]struct{}{},
-		processing: map[K]struct{}{},
+		dirty:      map[K]time.Time{},
+		processing: map[K]turn{},
 		failures:   map[K]int{},
 		delayedAt:  map[K]*delayedKey[K]{},
 	}
+	if config.Name != "" {
+		q.measured = measure(config.Name, q.work)
+	}
+	return q
 }
 
 // Add asks for the key to be worked on. It does nothing where the key waits already.
@@ -94,7 +104,8 @@ func (q *Queue[K]) add(key K) {
 	if _, ok := q.dirty[key]; ok || q.isClosed() {
 		return
 	}
-	q.dirty[key] = struct{}{}
+	q.dirty[key] = time.Now()
+	q.measured.add()
 	if _, ok := q.processing[key]; ok {
 		return // Done will queue it.
 	}
@@ -146,8 +157,10 @@ func (q *Queue[K]) take() (K, bool) {
 	key := q.waiting[0]
 	q.waiting[0] = zero
 	q.waiting = q.waiting[1:]
+	t := turn{added: q.dirty[key], begun: time.Now()}
 	delete(q.dirty, key)
-	q.processing[key] = struct{}{}
+	q.processing[key] = t
+	q.measured.take(t)
 	if len(q.waiting) > 0 {
 		q.signal()
 	}
@@ -158,13 +171,34 @@ func (q *Queue[K]) take() (K, bool) {
 func (q *Queue[K]) Done(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, ok := q.processing[key]; !ok {
+	t, ok := q.processing[key]
+	if !ok {
 		return
 	}
 	delete(q.processing, key)
+	q.measured.done(t)
 	if _, ok := q.dirty[key]; ok && !q.isClosed() {
 		q.push(key)
 	}
+}
+
+// Added is when the key that is being processed was added; zero for one that is not.
+func (q *Queue[K]) Added(key K) time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.processing[key].added
+}
+
+// work says how many keys wait, and for how long those in hand have been, all together and the longest of them.
+func (q *Queue[K]) work() (depth int, unfinished, longest time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, t := range q.processing {
+		took := time.Since(t.begun)
+		unfinished += took
+		longest = max(longest, took)
+	}
+	return len(q.waiting), unfinished, longest
 }
 
 // Len is how many keys wait; those being processed and those delayed don't count.
@@ -176,6 +210,11 @@ func (q *Queue[K]) Len() int {
 
 // Close drops all that waits and ends every Get. Nothing can be added afterwards.
 func (q *Queue[K]) Close() {
+	q.close()
+	q.measured.stop()
+}
+
+func (q *Queue[K]) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.isClosed() {
@@ -209,6 +248,7 @@ func (q *Queue[K]) AddRateLimited(key K) {
 		delay = q.config.BaseDelay << n
 	}
 	q.failures[key]++
+	q.measured.retry()
 	q.mu.Unlock()
 	q.AddAfter(key, max(delay, q.bucket.Reserve().Delay()))
 }

@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
+	"trireme.dev/client/metrics"
 	"trireme.dev/kit/telemetry"
 )
 
@@ -40,6 +42,14 @@ func Every(ctx context.Context, cfg Config, fn func(ctx context.Context) error) 
 		logger = slog.Default()
 	}
 
+	runs := metrics.Counter("trireme_loop_runs_total", "Runs of a periodic loop, by result: success or error.")
+	succeeded := metrics.Labels("loop", cfg.Name, "result", "success")
+	failed := metrics.Labels("loop", cfg.Name, "result", "error")
+	var last atomic.Int64
+	defer metrics.Gauge("trireme_loop_last_run_timestamp_seconds", "When a periodic loop last ended a run, in seconds since the epoch; 0 before it has.",
+		func(report func(float64, ...string)) {
+			report(time.Duration(last.Load()).Seconds(), "loop", cfg.Name)
+		})()
 	timer := time.NewTimer(cfg.Delay)
 	defer timer.Stop()
 	for {
@@ -52,7 +62,14 @@ func Every(ctx context.Context, cfg Config, fn func(ctx context.Context) error) 
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := once(ctx, fn); err != nil && !(ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+		err := once(ctx, fn)
+		last.Store(time.Now().UnixNano())
+		result := succeeded
+		if err != nil {
+			result = failed
+		}
+		runs.Add(ctx, 1, result)
+		if err != nil && !(ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 			logger.LogAttrs(ctx, slog.LevelError, "periodic run failed",
 				slog.String(telemetry.KeyLoop, cfg.Name), slog.Any(telemetry.KeyError, err))
 		}

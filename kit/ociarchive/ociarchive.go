@@ -1,5 +1,5 @@
 // Package ociarchive writes and reads image archives in the OCI layout: tar files that "trireme image load",
-// containerd and docker can import. It makes images of a few files (a static program, a test's busybox) without any
+// containerd and docker can import; docker before version 25 by the manifest.json that is beside it. It makes images of a few files (a static program, a test's busybox) without any
 // image builder. It never talks to a registry.
 package ociarchive
 
@@ -24,6 +24,15 @@ import (
 
 // imageName is the annotation from which containerd takes an image's whole name.
 const imageName = "io.containerd.image.name"
+
+// dockerManifest lists the images of an archive as docker has always done.
+const dockerManifest = "manifest.json"
+
+type dockerImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
 
 // File is one entry of an image's file system.
 type File struct {
@@ -85,6 +94,9 @@ func Write(w io.Writer, spec Spec) error {
 		Manifests: []ocispec.Descriptor{manifest},
 	})
 	a.marshal(ocispec.ImageLayoutFile, ocispec.ImageLayout{Version: ocispec.ImageLayoutVersion})
+	a.marshal(dockerManifest, []dockerImage{{
+		Config: blobPath(config.Digest), RepoTags: []string{spec.Name}, Layers: []string{blobPath(layerDesc.Digest)},
+	}})
 	if err := errors.Join(a.err, a.tar.Close()); err != nil {
 		return fmt.Errorf("write image archive %s: %w", spec.Name, err)
 	}
@@ -114,8 +126,8 @@ func Names(r io.Reader) ([]string, error) {
 					names = append(names, name)
 				}
 			}
-		case "manifest.json":
-			var manifests []struct{ RepoTags []string }
+		case dockerManifest:
+			var manifests []dockerImage
 			if err := json.NewDecoder(in).Decode(&manifests); err != nil {
 				return nil, fmt.Errorf("read image archive: %s: %w", header.Name, err)
 			}
@@ -144,7 +156,11 @@ func unique(sorted []string) []string {
 // layer makes the gzipped tar of the files, and the digest of what is inside the gzip.
 func layer(files map[string]File) ([]byte, digest.Digest, error) {
 	var zipped bytes.Buffer
-	zip := gzip.NewWriter(&zipped)
+	// Archives are made and read on one machine: time matters there, a few megabytes do not.
+	zip, err := gzip.NewWriterLevel(&zipped, gzip.BestSpeed)
+	if err != nil {
+		return nil, "", err
+	}
 	plain := digest.Canonical.Digester()
 	out := tar.NewWriter(io.MultiWriter(zip, plain.Hash()))
 
@@ -222,8 +238,12 @@ func (a *archive) marshal(name string, v any) {
 
 func (a *archive) blob(mediaType string, data []byte) ocispec.Descriptor {
 	desc := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-	a.file(path.Join(ocispec.ImageBlobsDir, string(desc.Digest.Algorithm()), desc.Digest.Encoded()), data)
+	a.file(blobPath(desc.Digest), data)
 	return desc
+}
+
+func blobPath(d digest.Digest) string {
+	return path.Join(ocispec.ImageBlobsDir, string(d.Algorithm()), d.Encoded())
 }
 
 func (a *archive) json(mediaType string, v any) ocispec.Descriptor {

@@ -30,9 +30,9 @@ const (
 
 // CA signs certificates. It is safe for concurrent use.
 type CA struct {
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	certFile string
+	cert     *x509.Certificate
+	key      *ecdsa.PrivateKey
 }
 
 // Identity is what a certificate says about its holder.
@@ -56,26 +56,17 @@ type Files struct {
 // Open loads the CA of dir (ca.crt, ca.key), or creates it where neither file exists. One file without
 // the other, or two that do not belong together, is an error: guessing would cut off every issued identity.
 func Open(dir string) (*CA, error) {
-	certPEM, certErr := os.ReadFile(filepath.Join(dir, "ca.crt"))
-	keyPEM, keyErr := os.ReadFile(filepath.Join(dir, "ca.key"))
-	switch {
-	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
-		return create(dir)
-	case certErr != nil || keyErr != nil:
-		return nil, fmt.Errorf("load certificate authority: %w", errors.Join(certErr, keyErr))
+	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
+	_, certErr := os.Stat(certFile)
+	_, keyErr := os.Stat(keyFile)
+	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
+		return create(certFile, keyFile)
 	}
-	cert, key, err := parsePair(certPEM, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("load certificate authority %s: %w", dir, err)
-	}
-	if !cert.IsCA {
-		return nil, fmt.Errorf("load certificate authority %s: ca.crt is no CA certificate", dir)
-	}
-	return &CA{dir: dir, cert: cert, key: key}, nil
+	return Load(certFile, keyFile)
 }
 
 // CertFile is the path of the CA's certificate.
-func (ca *CA) CertFile() string { return filepath.Join(ca.dir, "ca.crt") }
+func (ca *CA) CertFile() string { return ca.certFile }
 
 // Issue makes sure that dir holds name.crt and name.key for id. An existing pair is kept as long as it is
 // signed by this CA, says the same as id and has more than a third of its lifetime left; otherwise a new
@@ -85,27 +76,15 @@ func (ca *CA) Issue(dir, name string, id Identity) (Files, error) {
 	if ca.current(files, id) {
 		return files, nil
 	}
-	lifetime := id.Lifetime
-	if lifetime == 0 {
-		lifetime = DefaultLifetime
-	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Files{}, fmt.Errorf("issue %s: %w", name, err)
 	}
-	tmpl, err := template(pkix.Name{CommonName: id.CommonName, Organization: id.Organizations}, lifetime)
+	cert, err := ca.Sign(key.Public(), id)
 	if err != nil {
 		return Files{}, fmt.Errorf("issue %s: %w", name, err)
 	}
-	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
-	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	tmpl.DNSNames = id.DNSNames
-	tmpl.IPAddresses = id.IPs
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, key.Public(), ca.key)
-	if err != nil {
-		return Files{}, fmt.Errorf("issue %s: %w", name, err)
-	}
-	if err := writePair(files.Cert, files.Key, der, key); err != nil {
+	if err := writePair(files.Cert, files.Key, cert, key); err != nil {
 		return Files{}, fmt.Errorf("issue %s: %w", name, err)
 	}
 	return files, nil
@@ -124,16 +103,15 @@ func (ca *CA) current(files Files, id Identity) bool {
 	if err != nil || cert.CheckSignatureFrom(ca.cert) != nil {
 		return false
 	}
-	lifetime := cert.NotAfter.Sub(cert.NotBefore)
-	return time.Until(cert.NotAfter) > lifetime/3 &&
+	return !Due(cert) &&
 		cert.Subject.CommonName == id.CommonName &&
 		sameSet(cert.Subject.Organization, id.Organizations) &&
 		sameSet(cert.DNSNames, id.DNSNames) &&
 		sameSet(ipStrings(cert.IPAddresses), ipStrings(id.IPs))
 }
 
-func create(dir string) (*CA, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func create(certFile, keyFile string) (*CA, error) {
+	if err := os.MkdirAll(filepath.Dir(certFile), 0o700); err != nil {
 		return nil, fmt.Errorf("create certificate authority: %w", err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -156,10 +134,10 @@ func create(dir string) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create certificate authority: %w", err)
 	}
-	if err := writePair(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"), der, key); err != nil {
+	if err := writePair(certFile, keyFile, EncodeCertificate(der), key); err != nil {
 		return nil, fmt.Errorf("create certificate authority: %w", err)
 	}
-	return &CA{dir: dir, cert: cert, key: key}, nil
+	return &CA{certFile: certFile, cert: cert, key: key}, nil
 }
 
 func template(subject pkix.Name, lifetime time.Duration) (*x509.Certificate, error) {
@@ -177,11 +155,7 @@ func template(subject pkix.Name, lifetime time.Duration) (*x509.Certificate, err
 }
 
 func parsePair(certPEM, keyPEM []byte) (*x509.Certificate, *ecdsa.PrivateKey, error) {
-	certBlock, _ := pem.Decode(certPEM)
-	if certBlock == nil || certBlock.Type != "CERTIFICATE" {
-		return nil, nil, errors.New("no PEM certificate")
-	}
-	cert, err := x509.ParseCertificate(certBlock.Bytes)
+	cert, err := ParseCertificate(certPEM)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -203,7 +177,7 @@ func parsePair(certPEM, keyPEM []byte) (*x509.Certificate, *ecdsa.PrivateKey, er
 	return cert, key, nil
 }
 
-func writePair(certPath, keyPath string, der []byte, key *ecdsa.PrivateKey) error {
+func writePair(certPath, keyPath string, certPEM []byte, key *ecdsa.PrivateKey) error {
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return err
@@ -212,7 +186,7 @@ func writePair(certPath, keyPath string, der []byte, key *ecdsa.PrivateKey) erro
 	if err := writeFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})); err != nil {
 		return err
 	}
-	return writeFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return writeFile(certPath, certPEM)
 }
 
 // writeFile replaces path as a whole, so that a crash leaves the old file or the new one.

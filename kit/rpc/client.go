@@ -95,7 +95,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		clientSpans(),
+		ClientSpans(),
 		// The cluster's own traffic has no business with a proxy meant for the outside.
 		grpc.WithNoProxy(),
 		grpc.WithDefaultServiceConfig(pickOne),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -18,7 +19,8 @@ import (
 
 // Caller is who makes a call, as its connection proves.
 type Caller struct {
-	// User is the certificate's common name, "admin" on the unix socket, "system:anonymous" on insecure TCP.
+	// User is the certificate's common name, "admin" on the unix socket, "system:anonymous" on insecure TCP and where an
+	// open method is called without a certificate.
 	User string
 	// Groups are the certificate's organizations, "system:masters" on the unix socket.
 	Groups []string
@@ -35,10 +37,28 @@ func CallerFrom(ctx context.Context) (Caller, bool) {
 	return info.caller, ok
 }
 
+// CertificateFrom returns the certificate with which the caller of the call that ctx belongs to proved who it is; nil where
+// it needed none.
+func CertificateFrom(ctx context.Context) *x509.Certificate {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	info, _ := p.AuthInfo.(authInfo)
+	return info.certificate
+}
+
 type authInfo struct {
 	credentials.CommonAuthInfo
 	caller Caller
+	// certificate of the caller; nil on sockets, on insecure TCP, and where the caller is unproven.
+	certificate *x509.Certificate
+	// unproven callers came over TLS without a certificate: only open methods are for them.
+	unproven bool
 }
+
+// anonymous is who shows nothing.
+var anonymous = Caller{User: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 
 func (authInfo) AuthType() string { return "trireme" }
 
@@ -58,7 +78,7 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 	if c.tls == nil {
 		return conn, authInfo{
 			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
-			caller:         Caller{User: "system:anonymous", Groups: []string{"system:unauthenticated"}},
+			caller:         anonymous,
 		}, nil
 	}
 	secure, info, err := c.tls.ServerHandshake(conn)
@@ -66,13 +86,17 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 		return nil, nil, err
 	}
 	state, ok := info.(credentials.TLSInfo)
-	if !ok || len(state.State.PeerCertificates) == 0 {
-		return nil, nil, errors.Join(errors.New("caller has no certificate"), secure.Close())
+	if !ok {
+		return nil, nil, errors.Join(fmt.Errorf("handshake gave %T", info), secure.Close())
 	}
-	subject := state.State.PeerCertificates[0].Subject
+	if len(state.State.PeerCertificates) == 0 {
+		// TLS lets them in only where some methods are open.
+		return secure, authInfo{CommonAuthInfo: state.CommonAuthInfo, caller: anonymous, unproven: true}, nil
+	}
+	cert := state.State.PeerCertificates[0]
 	return secure, authInfo{
-		CommonAuthInfo: state.CommonAuthInfo,
-		caller:         Caller{User: subject.CommonName, Groups: subject.Organization},
+		CommonAuthInfo: state.CommonAuthInfo, certificate: cert,
+		caller: Caller{User: cert.Subject.CommonName, Groups: cert.Subject.Organization},
 	}, nil
 }
 
@@ -92,6 +116,7 @@ func (serverCredentials) OverrideServerName(string) error { return nil }
 type keyPair struct {
 	certFile, keyFile string
 	pool              *x509.CertPool
+	authorities       [][]byte // what is in pool, in DER
 
 	mu       sync.Mutex
 	current  *tls.Certificate
@@ -102,12 +127,23 @@ func loadFiles(certFile, keyFile, caFile string) (*keyPair, error) {
 	if certFile == "" || keyFile == "" || caFile == "" {
 		return nil, errors.New("TLS needs a certificate, a key and a CA (--cert, --key, --ca)")
 	}
-	pem, err := os.ReadFile(caFile)
+	data, err := os.ReadFile(caFile)
 	if err != nil {
 		return nil, err
 	}
 	k := &keyPair{certFile: certFile, keyFile: keyFile, pool: x509.NewCertPool()}
-	if !k.pool.AppendCertsFromPEM(pem) {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", caFile, err)
+		}
+		k.pool.AddCert(cert)
+		k.authorities = append(k.authorities, cert.Raw)
+	}
+	if len(k.authorities) == 0 {
 		return nil, fmt.Errorf("%s: no PEM certificate in it", caFile)
 	}
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"trireme.dev/client/apierr"
@@ -22,6 +24,32 @@ const slow = time.Second
 
 // errDraining is the cause with which the contexts of streams end when the server stops.
 var errDraining = errors.New("server is stopping")
+
+// known refuses a call without a certificate of a method that is not open.
+func (s *Server) known(ctx context.Context, method string) error {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	if info, ok := p.AuthInfo.(authInfo); !ok || !info.unproven || slices.Contains(s.cfg.OpenMethods, method) {
+		return nil
+	}
+	return apierr.Unauthenticated(fmt.Sprintf("%s needs a client certificate, and this connection has none (--cert, --key, --ca)", method))
+}
+
+func (s *Server) knownUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if err := s.known(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+func (s *Server) knownStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := s.known(ss.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return next(srv, ss)
+}
 
 func (s *Server) recoverUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
 	defer func() {

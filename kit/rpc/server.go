@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,11 +46,17 @@ type ServerConfig struct {
 	CertFile, KeyFile, CAFile string
 	// InsecureTCP serves TCP without TLS. Its callers are system:anonymous.
 	InsecureTCP bool
+	// Loopback is served beside the others, for the process's own calls; nil for none.
+	Loopback *Loopback
 	// DrainTimeout bounds how long Run waits for calls in flight when ctx ends; 5 s when zero.
 	DrainTimeout time.Duration
 	// Unary tells which methods of an unknown-service handler, to which gRPC gives streams only, are calls with an end:
 	// those finish when the server stops, like other unary calls. Nil means none. Streams are told to end.
 	Unary func(method string) bool
+	// OpenMethods are the full names (/package.Service/Method) of the methods that may be called over TLS without a
+	// certificate. Where there are any, the server shows its CA to callers, who may know no more of it than a hash. All
+	// other calls without a certificate fail with UNAUTHENTICATED.
+	OpenMethods []string
 	// NoReflection leaves the reflection service out, for a server that registers its own.
 	NoReflection bool
 }
@@ -83,7 +90,7 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 
 	own := []grpc.ServerOption{
 		grpc.Creds(creds),
-		serverSpans(),
+		ServerSpans(),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -92,9 +99,10 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 		grpc.ChainUnaryInterceptor(
 			s.recoverUnary,   // outermost: a panic in an interceptor must not end the process either
 			s.logUnary,       // outside the mapping: it logs the code that the caller sees
-			s.mapErrorsUnary, // innermost of ours: everything outside it sees statuses only
+			s.mapErrorsUnary, // everything outside it sees statuses only
+			s.knownUnary,     // innermost of ours: what it refuses is logged and mapped like other errors
 		),
-		grpc.ChainStreamInterceptor(s.recoverStream, s.logStream, s.drainStream, s.mapErrorsStream),
+		grpc.ChainStreamInterceptor(s.recoverStream, s.logStream, s.drainStream, s.mapErrorsStream, s.knownStream),
 	}
 	s.grpc = grpc.NewServer(append(own, opts...)...)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
@@ -127,7 +135,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	if s.cfg.UnixSocket != "" {
-		l, err := listenUnix(s.cfg.UnixSocket)
+		l, err := ListenUnix(s.cfg.UnixSocket)
 		if err != nil {
 			return err
 		}
@@ -141,6 +149,9 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		s.addr = l.Addr()
 		lis = append(lis, l)
+	}
+	if s.cfg.Loopback != nil {
+		lis = append(lis, s.cfg.Loopback)
 	}
 	if len(lis) == 0 {
 		return fmt.Errorf("server %s: neither a socket nor an address to listen on", s.cfg.Name)
@@ -158,7 +169,9 @@ func (s *Server) Serve(ctx context.Context, lis ...net.Listener) error {
 	var wg sync.WaitGroup
 	for _, l := range lis {
 		wg.Go(func() { failed <- s.grpc.Serve(l) })
-		s.logger.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String(telemetry.KeyAddress, l.Addr().String()))
+		if l != net.Listener(s.cfg.Loopback) {
+			s.logger.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String(telemetry.KeyAddress, l.Addr().String()))
+		}
 	}
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
 	close(s.ready)
@@ -195,12 +208,21 @@ func serverTLS(cfg ServerConfig) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{
+	conf := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,
 		ClientCAs:  files.pool,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return files.certificate(), nil
 		},
-	}, nil
+	}
+	if len(cfg.OpenMethods) > 0 {
+		conf.ClientAuth = tls.VerifyClientCertIfGiven
+		conf.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			shown := *files.certificate()
+			shown.Certificate = append(slices.Clone(shown.Certificate), files.authorities...)
+			return &shown, nil
+		}
+	}
+	return conf, nil
 }

@@ -15,9 +15,9 @@ import (
 // maxSocketPath is what the smallest of our platforms' socket addresses holds.
 const maxSocketPath = 103
 
-// listenUnix listens on path with mode 0600. It takes over the socket of a dead process and refuses that of
+// ListenUnix listens on path with mode 0600. It takes over the socket of a dead process and refuses that of
 // a live one.
-func listenUnix(path string) (net.Listener, error) {
+func ListenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket path %s has %d bytes, the system allows %d: choose a shorter directory", path, len(path), maxSocketPath)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -56,6 +57,7 @@ func Start(ctx context.Context, cfg Config, service string, roots func(span stri
 	if p.metrics, err = startMetrics(res, p.traces); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
+	current.Store(p)
 	otel.SetTracerProvider(p.traces.provider)
 	otel.SetMeterProvider(p.metrics.provider)
 	otel.SetTextMapPropagator(propagation.TraceContext{})
@@ -96,6 +98,17 @@ func (p *Process) Run(ctx context.Context, ready func() error) error {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	return nil
+}
+
+// current is the process whose providers are the global ones.
+var current atomic.Pointer[Process]
+
+// SpansDropped is what the running process's SpansDropped says; 0 where none was started.
+func SpansDropped() int64 {
+	if p := current.Load(); p != nil {
+		return p.SpansDropped()
+	}
+	return 0
 }
 
 // SpansDropped counts the spans that this process recorded and could not hand over: the queue was full, or the

@@ -32,6 +32,15 @@ func rootSampler() (sdktrace.Sampler, error) {
 	}
 }
 
+// Sampler follows every trace that has begun. Of spans without one, root decides about those that roots names, and
+// about all others only a link to a recorded trace does; roots is nil for a process that begins none.
+func Sampler(root sdktrace.Sampler, roots func(span string) bool) sdktrace.Sampler {
+	if roots == nil {
+		return sdktrace.ParentBased(linked{})
+	}
+	return sdktrace.ParentBased(chosen{Sampler: root, roots: roots})
+}
+
 // chosen asks its sampler about the spans that may begin a trace, and begins none with others.
 type chosen struct {
 	sdktrace.Sampler

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc"
 )
 
 // traces is the process's provider of spans and what it lost.
@@ -30,60 +29,43 @@ const reportEvery = time.Minute
 
 func startTraces(ctx context.Context, res *resource.Resource, roots func(string) bool, logger *slog.Logger) (*traces, error) {
 	t := &traces{logger: logger, provider: noop.NewTracerProvider()}
-	if !exporting() {
-		return t, nil // the contexts of others are still passed on
-	}
-	size, err := queueSize()
+	env, err := ReadEnvironment()
 	if err != nil {
 		return nil, err
 	}
-	root := sdktrace.Sampler(linked{})
-	if roots != nil {
-		if root, err = rootSampler(); err != nil {
-			return nil, err
-		}
-		root = chosen{Sampler: root, roots: roots}
+	if !env.Tracing() {
+		return t, nil // the contexts of others are still passed on
 	}
-	exporter, err := otlptracegrpc.New(ctx)
+	options := []otlptracegrpc.Option{otlptracegrpc.WithDialOption(grpc.WithChainUnaryInterceptor(t.countRejected))}
+	if path, ok := strings.CutPrefix(env.Endpoint, "unix://"); ok {
+		// The exporter reads the variable itself, and loses the scheme.
+		options = append(options, otlptracegrpc.WithEndpoint("unix://"+path), otlptracegrpc.WithInsecure())
+	}
+	exporter, err := otlptracegrpc.New(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT: %w", err)
 	}
-	t.gate = newGate(exporter, size)
+	t.gate = newGate(exporter, env.queueSize)
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(t.gate), sdktrace.WithResource(res),
-		sdktrace.WithSampler(sdktrace.ParentBased(root)))
+		sdktrace.WithSampler(Sampler(env.root, roots)))
 	return t, nil
 }
 
-// exporting reports whether the environment says where spans go.
-func exporting() bool {
-	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
-		return false
-	}
-	if strings.EqualFold(os.Getenv("OTEL_TRACES_EXPORTER"), "none") {
-		return false
-	}
-	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+// rejectedError is a collector that took a batch, but not all of it.
+type rejectedError struct {
+	spans   int64
+	message string
 }
 
-// queueSize is OTEL_BSP_MAX_QUEUE_SIZE, by the specification's default 2,048 spans.
-func queueSize() (int, error) {
-	const name = "OTEL_BSP_MAX_QUEUE_SIZE"
-	value := os.Getenv(name)
-	if value == "" {
-		return sdktrace.DefaultMaxQueueSize, nil
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s: %q is not a positive number", name, value)
-	}
-	return n, nil
+func (e *rejectedError) Error() string {
+	return fmt.Sprintf("the collector rejected %d spans: %s", e.spans, e.message)
 }
 
 func (t *traces) dropped() int64 {
 	if t.gate == nil {
 		return 0
 	}
-	return t.gate.dropped.Load()
+	return t.gate.dropped()
 }
 
 // report takes the SDK's errors: a collector that is down says so with every batch, and once a minute is enough.

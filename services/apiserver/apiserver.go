@@ -12,10 +12,13 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
+	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/pki"
 	"trireme.dev/kit/rpc"
 	"trireme.dev/services/apiserver/internal/server"
 	"trireme.dev/services/apiserver/internal/storage/etcd"
@@ -26,10 +29,12 @@ import (
 type Server struct {
 	cfg    Config
 	logger *slog.Logger
+	errors *component.Errors
 	ready  chan struct{}
 
-	mu   sync.Mutex
-	addr net.Addr
+	mu    sync.Mutex
+	addr  net.Addr
+	store *etcd.Store // once it is open
 }
 
 // New checks the configuration. Nothing is opened before Run.
@@ -37,13 +42,35 @@ func New(cfg Config, logger *slog.Logger) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, logger: logger, ready: make(chan struct{})}, nil
+	logger, errs := component.Remember(logger)
+	return &Server{cfg: cfg, logger: logger, errors: errs, ready: make(chan struct{})}, nil
 }
 
-// Ready is closed once calls are served.
-func (s *Server) Ready() <-chan struct{} { return s.ready }
+// Serving is closed once calls are served.
+func (s *Server) Serving() <-chan struct{} { return s.ready }
 
-// Addr is where TCP is served, once Ready is closed; nil where it is not.
+// Ready says whether calls are served and the store answers; it asks the store, for two seconds at most.
+func (s *Server) Ready() error {
+	select {
+	case <-s.ready:
+	default:
+		return errors.New("not serving yet")
+	}
+	s.mu.Lock()
+	store := s.store
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	if _, err := store.Revision(ctx); err != nil {
+		return fmt.Errorf("the store does not answer: %w", err)
+	}
+	return nil
+}
+
+// readyTimeout bounds how long the store may take to answer.
+const readyTimeout = 2 * time.Second
+
+// Addr is where TCP is served, once Serving is closed; nil where it is not.
 func (s *Server) Addr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) runEmbedded(ctx context.Context) error {
-	db, err := embedded.Start(ctx, embedded.Config{Dir: s.cfg.DataDir, Logger: s.logger})
+	db, err := embedded.Start(ctx, embedded.Config{Dir: s.cfg.DataDir, Quota: s.cfg.EtcdQuota, Logger: s.logger})
 	if err != nil {
 		return err
 	}
@@ -83,32 +110,51 @@ func (s *Server) runEmbedded(ctx context.Context) error {
 	return daemon.Run(ctx,
 		daemon.Task{Name: "etcd", Run: db.Run},
 		daemon.Task{Name: "gateway", Run: func(ctx context.Context) error {
-			return s.serve(ctx, etcd.New(db.Client(), embedded.MaxTxnOps))
+			store := etcd.New(db.Client(), embedded.MaxTxnOps)
+			store.DefragmentLocal = db.Defragment
+			return s.serve(ctx, store)
 		}},
 	)
 }
 
 func (s *Server) serve(ctx context.Context, store *etcd.Store) error {
+	var ca *pki.CA
+	if s.cfg.CAKeyFile != "" {
+		var err error
+		if ca, err = pki.Load(s.cfg.CAFile, s.cfg.CAKeyFile); err != nil {
+			return fmt.Errorf("--ca-key: %w", err)
+		}
+	}
+	own := rpc.NewLoopback()
 	srv, err := server.New(server.Deps{
+		CA:       ca,
 		Store:    store,
 		DialNode: s.dialNode,
 		Logger:   s.logger,
 		RPC: rpc.ServerConfig{
 			Name: "apiserver", UnixSocket: s.cfg.Socket, TCP: s.cfg.Listen,
 			CertFile: s.cfg.CertFile, KeyFile: s.cfg.KeyFile, CAFile: s.cfg.CAFile, InsecureTCP: s.cfg.Insecure,
+			Loopback: own,
 		},
 	})
 	if err != nil {
 		return err
 	}
+	// The server outlives ctx by as long as it takes to take back what the gateway tells of itself.
+	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
 	return daemon.Run(ctx,
-		daemon.Task{Name: "server", Run: func(ctx context.Context) error { return srv.Run(ctx) }},
+		daemon.Task{Name: "server", Run: func(context.Context) error { return srv.Run(serving) }},
+		daemon.Task{Name: "components", Run: func(ctx context.Context) error {
+			defer drain()
+			return s.components(ctx, srv, own)
+		}},
 		daemon.Task{Name: "ready", Run: func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 			case <-srv.Ready():
 				s.mu.Lock()
-				s.addr = srv.Addr()
+				s.addr, s.store = srv.Addr(), store
 				s.mu.Unlock()
 				close(s.ready)
 			}

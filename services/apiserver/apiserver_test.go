@@ -29,7 +29,7 @@ func start(t *testing.T, cfg apiserver.Config) (*apiserver.Server, func()) {
 	begin := time.Now()
 	go func() { ended <- s.Run(ctx) }()
 	select {
-	case <-s.Ready():
+	case <-s.Serving():
 		t.Logf("ready after %v", time.Since(begin))
 	case err := <-ended:
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/pflag"
 )
@@ -15,6 +16,8 @@ type Config struct {
 	EtcdCertFile, EtcdKeyFile, EtcdCAFile string
 	// DataDir of the embedded etcd.
 	DataDir string
+	// EtcdQuota in bytes is how large the database of the embedded etcd may grow; 8 GiB where 0.
+	EtcdQuota int64
 
 	// Socket is the unix socket for the machine's administrator: whoever may open it is admin. Its mode is 0600.
 	Socket string
@@ -22,6 +25,8 @@ type Config struct {
 	Listen string
 	// CertFile, KeyFile and CAFile identify the gateway to its callers and to node agents; CAFile signs theirs.
 	CertFile, KeyFile, CAFile string
+	// CAKeyFile is the key of CAFile's CA. With it the gateway gives machines that join their certificates.
+	CAKeyFile string
 	// Insecure serves TCP, and reaches node agents, without TLS: whoever can connect may do anything. Never outside of
 	// experiments.
 	Insecure bool
@@ -34,11 +39,13 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.EtcdKeyFile, "etcd-key", c.EtcdKeyFile, "`file` with its key")
 	fs.StringVar(&c.EtcdCAFile, "etcd-ca", c.EtcdCAFile, "`file` with the CA of etcd")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`folder` of the embedded etcd")
+	fs.Int64Var(&c.EtcdQuota, "etcd-quota", c.EtcdQuota, "`bytes` to which the database of the embedded etcd may grow, 8 GiB by default; when it is full, writes are refused")
 	fs.StringVar(&c.Socket, "socket", c.Socket, "unix `socket` for the administrator")
 	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` to serve with mutual TLS")
 	fs.StringVar(&c.CertFile, "cert", c.CertFile, "`file` with the gateway's certificate")
 	fs.StringVar(&c.KeyFile, "key", c.KeyFile, "`file` with its key")
 	fs.StringVar(&c.CAFile, "ca", c.CAFile, "`file` with the cluster's CA")
+	fs.StringVar(&c.CAKeyFile, "ca-key", c.CAKeyFile, "`file` with the CA's key, to sign the certificates of nodes that join")
 	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "serve TCP without TLS: whoever can connect may do anything")
 }
 
@@ -51,6 +58,9 @@ func (c *Config) Validate() error {
 	case len(c.EtcdEndpoints) > 0 && c.DataDir != "":
 		errs = append(errs, errors.New("--data-dir and --etcd-endpoints exclude each other"))
 	}
+	if c.EtcdQuota < 0 {
+		errs = append(errs, fmt.Errorf("--etcd-quota %d: want 0 or more", c.EtcdQuota))
+	}
 	etcdTLS := []string{c.EtcdCertFile, c.EtcdKeyFile, c.EtcdCAFile}
 	if some(etcdTLS) && !all(etcdTLS) {
 		errs = append(errs, errors.New("--etcd-cert, --etcd-key and --etcd-ca belong together"))
@@ -60,6 +70,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Listen != "" && !c.Insecure && !all([]string{c.CertFile, c.KeyFile, c.CAFile}) {
 		errs = append(errs, errors.New("--listen needs --cert, --key and --ca (or --insecure)"))
+	}
+	if c.CAKeyFile != "" && c.CAFile == "" {
+		errs = append(errs, errors.New("--ca-key needs --ca, the certificate that it belongs to"))
 	}
 	return errors.Join(errs...)
 }

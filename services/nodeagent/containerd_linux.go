@@ -11,6 +11,7 @@ import (
 
 	"trireme.dev/kit/daemon"
 	"trireme.dev/services/nodeagent/internal/network"
+	"trireme.dev/services/nodeagent/internal/routes"
 	"trireme.dev/services/nodeagent/internal/runtime"
 	"trireme.dev/services/nodeagent/internal/runtime/containerd"
 )
@@ -56,6 +57,16 @@ func openContainerd(ctx context.Context, cfg Config, logger *slog.Logger) (runti
 	return r, append(tasks, daemon.Task{Name: "runtime", Run: r.Run}), nil
 }
 
+// routing keeps the ways to other nodes' pods; nil where the runtime has no network of its own.
+func routing(name string, engine runtime.Runtime, deps routes.Deps) []daemon.Task {
+	real, ok := engine.(*containerd.Runtime)
+	if !ok {
+		return nil
+	}
+	deps.SetPeers = real.SetPeers
+	return []daemon.Task{{Name: "routes", Run: routes.New(routes.Config{Node: name}, deps).Run}}
+}
+
 // containerdIdle reports that no pod is on the machine, as far as can be told without starting a containerd for it.
 func containerdIdle(cfg Config) (bool, error) {
 	if cfg.RuntimeBin == "" {
@@ -86,7 +97,7 @@ func closeContainerd(ctx context.Context, cfg Config, logger *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	if err := bridge.Teardown(ctx); err != nil {
+	if err := errors.Join(routes.Remove(), bridge.Teardown(ctx)); err != nil {
 		return err
 	}
 	logger.Info("pod network removed")

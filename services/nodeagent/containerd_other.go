@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"trireme.dev/kit/daemon"
+	"trireme.dev/services/nodeagent/internal/routes"
 	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
@@ -16,6 +17,8 @@ var errLinuxOnly = errors.New("containers run on Linux only: use --simulate here
 func openContainerd(context.Context, Config, *slog.Logger) (runtime.Runtime, []daemon.Task, error) {
 	return nil, nil, errLinuxOnly
 }
+
+func routing(string, runtime.Runtime, routes.Deps) []daemon.Task { return nil }
 
 func containerdIdle(Config) (bool, error) { return true, nil }
 

@@ -14,11 +14,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"trireme.dev/kit/pki"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/services/apiserver/internal/gateway"
 	"trireme.dev/services/apiserver/internal/server"
 	"trireme.dev/services/apiserver/internal/storage"
 	"trireme.dev/services/apiserver/internal/storage/memory"
 )
+
+// TraceRoot says which spans of the gateway may begin a trace, for recorders of tests that run one.
+func TraceRoot(span string) bool { return gateway.TraceRoot(span) }
 
 // Operation is what a fault decides about: Name is get, list, commit, watch, revision or compact; Key is a key or prefix
 // (/trireme/core/pods/default/web); Done is set when a commit has been applied and only its answer can still be lost.
@@ -45,8 +50,12 @@ func New(t testing.TB) *Server {
 	s := &Server{lis: bufconn.Listen(1 << 20)}
 	s.store = memory.New(memory.Config{Fault: s.decide})
 	logger := slog.New(slog.DiscardHandler)
+	ca, err := pki.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	srv, err := server.New(server.Deps{
-		Store: s.store, DialNode: s.dialNode, Logger: logger, RPC: rpc.ServerConfig{Name: "apiserver"},
+		Store: s.store, DialNode: s.dialNode, Logger: logger, RPC: rpc.ServerConfig{Name: "apiserver"}, CA: ca,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +90,7 @@ func (s *Server) Dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///apitest",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.lis.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		rpc.ClientSpans(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)),
 	)
 }

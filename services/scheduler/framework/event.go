@@ -61,6 +61,38 @@ func (e ClusterEvent) Matches(happened ClusterEvent) bool {
 	return e.Action&happened.Action != 0
 }
 
+// String names the event as Kubernetes' metrics do: NodeAdd, AssignedPodDelete, NodeUpdateNodeTaint. Several kinds of update
+// at once are Update.
+func (e ClusterEvent) String() string { return string(e.Resource) + e.Action.name() }
+
+func (a Action) name() string {
+	switch a {
+	case Add:
+		return "Add"
+	case Delete:
+		return "Delete"
+	case UpdateNodeAllocatable:
+		return "UpdateNodeAllocatable"
+	case UpdateNodeLabel:
+		return "UpdateNodeLabel"
+	case UpdateNodeTaint:
+		return "UpdateNodeTaint"
+	case UpdateNodeCondition:
+		return "UpdateNodeCondition"
+	case UpdateNodeAnnotation:
+		return "UpdateNodeAnnotation"
+	case UpdatePodLabel:
+		return "UpdatePodLabel"
+	case UpdatePodScaleDown:
+		return "UpdatePodScaleDown"
+	case UpdatePodToleration:
+		return "UpdatePodToleration"
+	case UpdatePodGatesEliminated:
+		return "UpdatePodGatesEliminated"
+	}
+	return "Update"
+}
+
 // Change is an event with the objects before and after it. The fields of one kind are set: old is nil on Add, new on
 // Delete.
 type Change struct {

@@ -21,6 +21,8 @@ type Queued struct {
 	Timestamp time.Time
 	// InitialTimestamp is when it first entered the queue.
 	InitialTimestamp time.Time
+	// InitialAttempt is when it was first tried; zero before that.
+	InitialAttempt time.Time
 	// Attempts so far, the one in progress included.
 	Attempts int
 }

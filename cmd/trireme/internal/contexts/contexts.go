@@ -27,13 +27,16 @@ type Config struct {
 	CurrentContext string `yaml:"currentContext,omitempty"`
 	// Contexts by name.
 	Contexts map[string]Context `yaml:"contexts,omitempty"`
+
+	// dir holds the file. Paths in it that are not absolute begin there.
+	dir string
 }
 
 // Context says how to reach one cluster.
 type Context struct {
 	// Server is the gateway's address: unix:///path or host:port.
 	Server string `yaml:"server"`
-	// CertFile, KeyFile and CAFile are needed for host:port.
+	// CertFile, KeyFile and CAFile are needed for host:port. In the file they may be relative to its folder.
 	CertFile string `yaml:"certFile,omitempty"`
 	KeyFile  string `yaml:"keyFile,omitempty"`
 	CAFile   string `yaml:"caFile,omitempty"`
@@ -46,6 +49,8 @@ type Context struct {
 	// StateDir is the state directory of the `trireme up` that wrote this context; empty for contexts
 	// made by hand.
 	StateDir string `yaml:"stateDir,omitempty"`
+	// Traces is the address of the Jaeger query API or of up's trace store.
+	Traces string `yaml:"traces,omitempty"`
 }
 
 // Client is the context as kit/rpc dials it.
@@ -73,14 +78,18 @@ func Path() (string, error) {
 
 // Load reads the file. One that does not exist is an empty Config.
 func Load(path string) (*Config, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Config{Contexts: map[string]Context{}}, nil
+		return &Config{Contexts: map[string]Context{}, dir: filepath.Dir(path)}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{}
+	c := &Config{dir: filepath.Dir(path)}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	// What we do not know we could not write back.
 	dec.KnownFields(true)
@@ -129,6 +138,11 @@ func (c *Config) Get(name string) (Context, error) {
 	ctx, ok := c.Contexts[name]
 	if !ok {
 		return Context{}, fmt.Errorf("no context %q; there are: %s", name, strings.Join(c.Names(), ", "))
+	}
+	for _, file := range []*string{&ctx.CertFile, &ctx.KeyFile, &ctx.CAFile} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(c.dir, *file)
+		}
 	}
 	return ctx, nil
 }

@@ -95,3 +95,32 @@ func TestLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestRelativePaths begin in the file's folder, from wherever the file is named; what is saved keeps them as they were.
+func TestRelativePaths(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state", "config.yaml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(others), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	for _, name := range []string{path, "state/config.yaml"} {
+		c := load(t, name)
+		got, err := c.Get("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := filepath.Join(dir, "state", "c.key"); got.KeyFile != want {
+			t.Errorf("%s: key is %s, want %s", name, got.KeyFile, want)
+		}
+		if err := c.Save(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if data, err := os.ReadFile(path); err != nil || !strings.Contains(string(data), "keyFile: c.key\n") {
+		t.Errorf("saved as %s, %v", data, err)
+	}
+}

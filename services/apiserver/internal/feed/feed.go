@@ -51,6 +51,7 @@ type topic struct {
 	bytes    int
 	floor    int64 // every event after floor is in ring
 	watchers map[*Watcher]struct{}
+	counts   counts
 }
 
 // Batch is all events of one kind at one revision.
@@ -84,6 +85,8 @@ func New(store storage.Store, prefix string, kinds []string, logger *slog.Logger
 
 // Run follows the store until ctx ends.
 func (f *Feed) Run(ctx context.Context) error {
+	stop := f.observe()
+	defer stop()
 	for {
 		err := f.follow(ctx)
 		if ctx.Err() != nil {
@@ -212,6 +215,7 @@ func kindPrefix(key string) string {
 }
 
 func (t *topic) add(b *Batch) {
+	t.counts.received += int64(len(b.Events))
 	t.ring = append(t.ring, b)
 	t.bytes += b.bytes
 	for len(t.ring) > 0 && t.bytes > ringBytes {
@@ -230,11 +234,13 @@ func (w *Watcher) push(b *Batch) {
 		return
 	}
 	if w.events > 0 && w.events+len(b.Events) > maxPending {
+		w.topic.counts.terminated++
 		w.fail(ErrSlow)
 		return
 	}
 	w.pending = append(w.pending, b)
 	w.events += len(b.Events)
+	w.topic.counts.dispatched += int64(len(b.Events))
 	w.wake()
 }
 

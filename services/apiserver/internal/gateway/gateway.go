@@ -18,7 +18,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/kind"
 	"trireme.dev/services/apiserver/internal/registry"
+	"trireme.dev/services/apiserver/internal/storage"
 )
 
 // warningTrailer carries one warning a value.
@@ -27,17 +29,22 @@ const warningTrailer = "trireme-warning-bin"
 // Deps of a gateway.
 type Deps struct {
 	Registry *registry.Registry
-	Nodes    NodeDialer
-	Logger   *slog.Logger
+	// Store is the registry's, for what concerns it as a whole.
+	Store  storage.Store
+	Nodes  NodeDialer
+	Logger *slog.Logger
 }
 
 // Gateway answers calls. Create it with New, give its ServerOptions to the server, and
 // RegisterReflection.
 type Gateway struct {
 	registry *registry.Registry
+	store    storage.Store
 	nodes    *nodes
 	logger   *slog.Logger
-	methods  map[string]handler // by /package.Service/Method
+	unary    map[string]bool    // methods with an end, by the same
+	methods  map[string]*call // by /package.Service/Method
+	metrics  *metrics
 	services []protoreflect.ServiceDescriptor
 }
 
@@ -47,23 +54,27 @@ type handler func(ctx context.Context, s grpc.ServerStream) error
 // New builds the table.
 func New(deps Deps) (*Gateway, error) {
 	g := &Gateway{
-		registry: deps.Registry, logger: deps.Logger,
-		nodes: &nodes{registry: deps.Registry, dialer: deps.Nodes}, methods: map[string]handler{},
+		registry: deps.Registry, store: deps.Store, logger: deps.Logger,
+		nodes:   &nodes{registry: deps.Registry, dialer: deps.Nodes},
+		methods: map[string]*call{}, unary: map[string]bool{}, metrics: newMetrics(),
 	}
 	for _, res := range deps.Registry.Resources() {
-		if err := g.add(res.Kind.Service, func(m string) handler { return g.verb(res, m) }, g.podVerb); err != nil {
+		if err := g.add(res.Kind.Service, res.Kind, func(m string) handler { return g.verb(res, m) }, g.podVerb); err != nil {
 			return nil, err
 		}
 	}
 	if err := g.addNodeService(); err != nil {
 		return nil, err
 	}
+	if err := g.addMaintenance(); err != nil {
+		return nil, err
+	}
 	return g, nil
 }
 
 // add fills the table with the methods of a service. Each is looked for in sources, in order; one that none knows is a
-// mistake in the proto.
-func (g *Gateway) add(service protoreflect.ServiceDescriptor, sources ...func(string) handler) error {
+// mistake in the proto. k is the kind that the service is of, nil for none.
+func (g *Gateway) add(service protoreflect.ServiceDescriptor, k *kind.Kind, sources ...func(string) handler) error {
 	g.services = append(g.services, service)
 	for i := range service.Methods().Len() {
 		m := service.Methods().Get(i)
@@ -76,10 +87,16 @@ func (g *Gateway) add(service protoreflect.ServiceDescriptor, sources ...func(st
 		if h == nil {
 			return fmt.Errorf("nothing serves %s", m.FullName())
 		}
-		g.methods["/"+string(service.FullName())+"/"+string(m.Name())] = h
+		full := "/" + string(service.FullName()) + "/" + string(m.Name())
+		g.methods[full] = newCall(k, string(m.Name()), h)
+		g.unary[full] = !m.IsStreamingClient() && !m.IsStreamingServer() || m.Name() == "List"
 	}
 	return nil
 }
+
+// Unary tells which methods have an end of their own, though gRPC has streams for all of them: they finish when the server
+// stops. A list is one of them, a watch is not.
+func (g *Gateway) Unary(method string) bool { return g.unary[method] }
 
 // ServerOptions make a server hand all that it has no service for to the gateway.
 func (g *Gateway) ServerOptions() []grpc.ServerOption {
@@ -94,17 +111,11 @@ func (g *Gateway) serve(_ any, s grpc.ServerStream) error {
 	if !ok {
 		return apierr.Internal(errors.New("stream without a method"))
 	}
-	h := g.methods[method]
-	if h == nil {
+	c := g.methods[method]
+	if c == nil {
 		return g.unknown(method)
 	}
-	ctx := s.Context()
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		if v := md.Get("traceparent"); len(v) > 0 && len(v[0]) < 128 {
-			ctx = registry.WithTraceParent(ctx, v[0])
-		}
-	}
-	return h(ctx, s)
+	return g.metrics.do(s.Context(), c, s)
 }
 
 func (g *Gateway) unknown(method string) error {

@@ -126,7 +126,7 @@ func (n *nodes) address(ctx context.Context, name string) (string, error) {
 // addNodeService serves those methods of node agents that name their node; the others are reached through PodService.
 func (g *Gateway) addNodeService() error {
 	service := nodev1.File_trireme_node_v1_node_service_proto.Services().ByName("NodeService")
-	return g.add(service, func(method string) handler {
+	return g.add(service, nil, func(method string) handler {
 		m := service.Methods().ByName(protoreflect.Name(method))
 		field := m.Input().Fields().ByName("node_name")
 		if field == nil {

@@ -12,9 +12,12 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/tracing"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/storage/observed"
 )
 
 const (
@@ -119,8 +122,9 @@ func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding) (int
 		return 0, err
 	}
 	pods := r.Of("Pod")
-	now := timestamppb.New(time.Now().Truncate(time.Second))
+	now := time.Now()
 	var txn storage.Txn
+	var traced []*metav1.ObjectMeta
 	for i, b := range bindings {
 		name := b.GetNamespace() + "/" + b.GetPodName()
 		entry, ok := entries[pods.prefix+name]
@@ -139,6 +143,11 @@ func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding) (int
 		txn.If = append(txn.If, storage.Condition{Key: entry.Key, Revision: entry.Revision})
 		if done {
 			continue
+		}
+		if meta := pod.GetMetadata(); tracing.Sampled(meta) {
+			// The node's agent is the next reader.
+			meta.TraceTime = timestamppb.New(now)
+			traced = append(traced, meta)
 		}
 		stored, err := pods.encode(pod)
 		if err != nil {
@@ -159,6 +168,7 @@ func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding) (int
 	case err != nil:
 		return 0, pods.storeError(err, "", "")
 	}
+	bound(ctx, traced, now, observed.TxnSpan, revision)
 	return revision, nil
 }
 
@@ -202,7 +212,7 @@ func (r *Registry) bindEntries(ctx context.Context, bindings []*corev1.Binding) 
 }
 
 // bindPod puts a decoded pod on its node. Done is true where it is there already.
-func bindPod(pod *corev1.Pod, b *corev1.Binding, index int, now *timestamppb.Timestamp) (done bool, err error) {
+func bindPod(pod *corev1.Pod, b *corev1.Binding, index int, now time.Time) (done bool, err error) {
 	meta := pod.GetMetadata()
 	name := b.GetNamespace() + "/" + b.GetPodName()
 	switch {
@@ -233,7 +243,7 @@ func bindPod(pod *corev1.Pod, b *corev1.Binding, index int, now *timestamppb.Tim
 		pod.Status = &corev1.PodStatus{Phase: "Pending"}
 	}
 	pod.Status.NominatedNodeName = ""
-	setScheduled(pod.Status, now)
+	setScheduled(pod.Status, timestamppb.New(now.Truncate(time.Second)))
 	return false, nil
 }
 

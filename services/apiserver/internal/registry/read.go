@@ -285,11 +285,18 @@ func (r *Resource) listError(err error, paging bool) error {
 	return r.storeError(err, "", "")
 }
 
+// WayOutOfSpace is what an operator does about a store that is full.
+const WayOutOfSpace = "`trireme defragment` makes room; if that is not enough, delete objects or raise the quota " +
+	"(--etcd-quota of the gateway, --quota-backend-bytes of an etcd that runs by itself)"
+
 // storeError gives a failure of the store the reason that callers see.
 func (r *Resource) storeError(err error, namespace, name string) error {
 	key := r.Kind.Key(namespace, name)
 	e := &apierr.Error{Reason: apierr.ReasonInternal, Kind: r.Kind.Name, Key: key, Err: err}
+	var full *storage.NoSpaceError
 	switch {
+	case errors.As(err, &full):
+		return &apierr.Error{Reason: apierr.ReasonUnavailable, Message: full.Error() + " and takes no writes: " + WayOutOfSpace}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, storage.ErrUnavailable):

@@ -18,6 +18,7 @@ import (
 	"trireme.dev/services/apiserver/internal/feed"
 	"trireme.dev/services/apiserver/internal/schema"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/storage/observed"
 )
 
 // Prefix of all keys.
@@ -46,6 +47,7 @@ type Registry struct {
 	order     []*Resource
 	mirrors   map[string]*mirror // by kind, for small kinds that admission asks for
 	admit     Admit
+	metrics   metrics
 }
 
 // Resource serves one kind.
@@ -56,6 +58,7 @@ type Resource struct {
 	prefix   string // /trireme/<group>/<plural>/
 	schema   *schema.Schema
 	strategy strategy
+	labels   labels
 	fields   map[string]fieldReader
 }
 
@@ -65,6 +68,7 @@ func New(deps Deps) (*Registry, error) {
 		store: deps.Store, logger: deps.Logger,
 		resources: map[protoreflect.FullName]*Resource{},
 		mirrors:   map[string]*mirror{},
+		metrics:   newMetrics(),
 		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
 	}
 	var prefixes []string
@@ -102,10 +106,28 @@ func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
 		return nil, err
 	}
 	return &Resource{
-		Kind: k, registry: r, prefix: Prefix + k.Group + "/" + k.Plural + "/",
-		schema: s, strategy: strategyOf(k), fields: fields,
+		Kind: k, registry: r, prefix: prefixOf(k),
+		schema: s, strategy: strategyOf(k), labels: labelsOf(k), fields: fields,
 	}, nil
 }
+
+// Stored tells what the keys of each kind are, as Kubernetes names resources in metrics: pods, deployments.apps.
+func Stored(kinds *kind.Registry) []observed.Kind {
+	var out []observed.Kind
+	for _, k := range kinds.All() {
+		name := k.Plural
+		if k.Group != "core" {
+			name += "." + k.Group
+		}
+		if k.Service != nil {
+			out = append(out, observed.Kind{Prefix: prefixOf(k), Resource: name})
+		}
+	}
+	return out
+}
+
+// prefixOf is where the objects of a kind are stored.
+func prefixOf(k *kind.Kind) string { return Prefix + k.Group + "/" + k.Plural + "/" }
 
 // SetAdmission sets who is asked before writes. It must be called before any.
 func (r *Registry) SetAdmission(admit Admit) { r.admit = admit }

@@ -40,7 +40,7 @@ func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send fun
 		if b.Revision <= after {
 			return nil
 		}
-		return r.deliver(b, filter, out)
+		return r.deliver(ctx, b, filter, out)
 	}
 	watcher, err := r.registry.feed.Watch(ctx, r.prefix, after, func(b *feed.Batch) error {
 		if err := deliver(b); err != nil {
@@ -85,7 +85,8 @@ func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send fun
 	}
 }
 
-func (r *Resource) deliver(b *feed.Batch, filter *filter, out *responses) error {
+func (r *Resource) deliver(ctx context.Context, b *feed.Batch, filter *filter, out *responses) error {
+	sent := 0
 	for _, e := range b.Events {
 		if e.Err() != nil {
 			return r.corrupt(e.Key, e.Err())
@@ -97,9 +98,15 @@ func (r *Resource) deliver(b *feed.Batch, filter *filter, out *responses) error 
 		if !ok {
 			continue
 		}
-		if err := out.add(e.Encoded(typ), e.Revision); err != nil {
+		event := e.Encoded(typ)
+		if err := out.add(event, e.Revision); err != nil {
 			return err
 		}
+		sent++
+		r.registry.metrics.sizes.Record(ctx, float64(len(event)), r.labels.record...)
+	}
+	if sent > 0 {
+		r.registry.metrics.events.Add(ctx, int64(sent), r.labels.add...)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/tracing"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/storage"
@@ -60,12 +61,13 @@ func (r *Resource) Create(ctx context.Context, obj Object, opts *metav1.WriteOpt
 	}
 	warnings := r.schema.Warnings(obj)
 
-	now := timestamppb.New(time.Now().Truncate(time.Second))
+	now := time.Now()
+	ctx, span := r.begin(ctx, meta, now, opts.GetDryRun())
+	defer span.End()
 	meta.Uid = uuid.NewString()
-	meta.CreationTimestamp = now
+	meta.CreationTimestamp = timestamppb.New(now.Truncate(time.Second))
 	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = nil, nil
 	meta.SelfLink, meta.ManagedFields = "", nil
-	meta.TraceContext = TraceParent(ctx)
 	meta.Generation = 0
 	if !r.Kind.Options.GetHasNoGeneration() {
 		meta.Generation = 1
@@ -74,7 +76,8 @@ func (r *Resource) Create(ctx context.Context, obj Object, opts *metav1.WriteOpt
 		r.strategy.prepareCreate(obj)
 	}
 	r.schema.Default(obj)
-	if err := r.registry.admit(ctx, r.Kind, obj, nil); err != nil {
+	if err := r.admit(ctx, obj, nil); err != nil {
+		tracing.Fail(span, err)
 		return Result{}, err
 	}
 
@@ -87,9 +90,22 @@ func (r *Resource) Create(ctx context.Context, obj Object, opts *metav1.WriteOpt
 		if generated && try < nameTries && apierr.IsAlreadyExists(err) {
 			continue
 		}
+		if span.IsRecording() {
+			span.SetAttributes(tracing.Pod(meta)...)
+			tracing.Fail(span, err)
+		}
 		result.Warnings = warnings
 		return result, err
 	}
+}
+
+// admit asks admission about a write; old is nil on create.
+func (r *Resource) admit(ctx context.Context, obj, old Object) error {
+	ctx, span := step(ctx, admissionSpan)
+	defer span.End()
+	err := r.registry.admit(ctx, r.Kind, obj, old)
+	tracing.Fail(span, err)
+	return err
 }
 
 func (r *Resource) create(ctx context.Context, obj Object, dryRun bool) (Result, error) {
@@ -191,7 +207,7 @@ func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.
 	}
 	r.schema.Default(next)
 	if sub == Main {
-		if err := r.registry.admit(ctx, r.Kind, next, old); err != nil {
+		if err := r.admit(ctx, next, old); err != nil {
 			return Result{}, err
 		}
 	}
@@ -298,7 +314,7 @@ func (r *Resource) keepSystemFields(old, next Object) {
 	meta.CreationTimestamp = have.GetCreationTimestamp()
 	meta.DeletionTimestamp = have.GetDeletionTimestamp()
 	meta.DeletionGracePeriodSeconds = have.DeletionGracePeriodSeconds
-	meta.TraceContext = have.GetTraceContext()
+	meta.TraceContext, meta.TraceTime = have.GetTraceContext(), have.GetTraceTime()
 	meta.SelfLink, meta.ManagedFields, meta.ResourceVersion = "", have.GetManagedFields(), ""
 	if meta.GetGenerateName() == "" {
 		meta.GenerateName = have.GetGenerateName()

@@ -10,11 +10,15 @@ import (
 
 	"trireme.dev/client/kind"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/pki"
 	"trireme.dev/kit/rpc"
+	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
 	"trireme.dev/services/apiserver/internal/admission"
 	"trireme.dev/services/apiserver/internal/gateway"
+	"trireme.dev/services/apiserver/internal/join"
 	"trireme.dev/services/apiserver/internal/registry"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/storage/observed"
 )
 
 // Deps of a server.
@@ -22,11 +26,15 @@ type Deps struct {
 	Store    storage.Store
 	DialNode gateway.NodeDialer
 	RPC      rpc.ServerConfig
-	Logger   *slog.Logger
+	// CA signs nodes' certificates; nil where this gateway cannot.
+	CA     *pki.CA
+	Logger *slog.Logger
 }
 
 // Server is a gateway, ready to run once.
 type Server struct {
+	store    *observed.Store
+	gateway  *gateway.Gateway
 	registry *registry.Registry
 	rpc      *rpc.Server
 	logger   *slog.Logger
@@ -34,23 +42,37 @@ type Server struct {
 
 // New wires the chain gateway → admission → registry → feed → storage.
 func New(deps Deps) (*Server, error) {
-	reg, err := registry.New(registry.Deps{Store: deps.Store, Kinds: kind.Builtin(), Logger: deps.Logger})
+	kinds := kind.Builtin()
+	store := observed.New(deps.Store, registry.Stored(kinds))
+	reg, err := registry.New(registry.Deps{Store: store, Kinds: kinds, Logger: deps.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	reg.SetAdmission(admission.New(reg))
-	gw, err := gateway.New(gateway.Deps{Registry: reg, Nodes: deps.DialNode, Logger: deps.Logger})
+	gw, err := gateway.New(gateway.Deps{Registry: reg, Store: store, Nodes: deps.DialNode, Logger: deps.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	cfg := deps.RPC
 	cfg.NoReflection = true // the gateway's own knows the kinds
+	cfg.Unary = gw.Unary
+	nodes := join.Deps{Objects: reg, CA: deps.CA, Logger: deps.Logger}
+	if cfg.TCP != "" && !cfg.InsecureTCP {
+		if nodes.Own, err = pki.ReadCertificate(cfg.CertFile); err != nil {
+			return nil, err
+		}
+		if deps.CA != nil {
+			cfg.OpenMethods = join.OpenMethods()
+		}
+	}
 	srv, err := rpc.NewServer(cfg, deps.Logger, gw.ServerOptions()...)
 	if err != nil {
 		return nil, err
 	}
+	nodes.Listen = srv.Addr
+	nodev1.RegisterJoinServiceServer(srv, join.New(nodes))
 	gw.RegisterReflection(srv)
-	return &Server{registry: reg, rpc: srv, logger: deps.Logger}, nil
+	return &Server{store: store, gateway: gw, registry: reg, rpc: srv, logger: deps.Logger}, nil
 }
 
 // Ready is closed once calls are served.
@@ -62,6 +84,8 @@ func (s *Server) Addr() net.Addr { return s.rpc.Addr() }
 // Run serves until ctx ends, on the listeners given, or on those of the configuration where there are none.
 func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	return daemon.Run(ctx,
+		daemon.Task{Name: "storage metrics", Run: s.store.Run},
+		daemon.Task{Name: "gateway metrics", Run: s.gateway.Run},
 		daemon.Task{Name: "registry", Run: s.registry.Run},
 		daemon.Task{Name: "grpc", Run: func(ctx context.Context) error {
 			// Nobody may find a cluster without its first namespaces.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on by one, and all
@@ -36,6 +37,35 @@ type Store interface {
 
 	// Compact forgets history before revision: reads and watches older than it fail with ErrCompacted.
 	Compact(ctx context.Context, revision int64) error
+
+	// Snapshot returns the whole store as a file that Restore of the same engine takes, and a revision up to which all is
+	// in it. The caller closes it. ErrUnsupported where the store does not outlive the process.
+	Snapshot(ctx context.Context) (revision int64, snapshot io.ReadCloser, err error)
+
+	// Members tells of the processes that keep the store. One that does not answer is listed with its error.
+	// ErrUnsupported where there are none.
+	Members(ctx context.Context) ([]Member, error)
+
+	// Defragment forgets history up to now, gives free space back to the disk and takes back what was refused for want of
+	// space. ErrUnsupported where there is nothing to gain.
+	Defragment(ctx context.Context) error
+}
+
+// Member is one process that keeps the store.
+type Member struct {
+	// Name and the Endpoint at which it was asked; the latter is empty where it runs in this process.
+	Name, Endpoint string
+	// Err says why it does not answer; nothing below is known then.
+	Err error
+	// Version of its program.
+	Version string
+	// Leader orders all writes; a Learner does not vote yet.
+	Leader, Learner bool
+	// Size of its file in bytes, what of it is InUse, and the Quota that it may not outgrow.
+	Size, InUse, Quota int64
+	Revision           int64
+	// Alarms that it raises, in its own words: NOSPACE.
+	Alarms []string
 }
 
 // Entry is one key at one revision.
@@ -116,6 +146,22 @@ var ErrTooLarge = errors.New("transaction is larger than the store accepts")
 
 // ErrUnavailable says that the store cannot answer now; whether a commit happened is unknown.
 var ErrUnavailable = errors.New("store is unavailable")
+
+// NoSpaceError says that the store has reached its quota and takes no writes that add anything.
+type NoSpaceError struct {
+	// Quota in bytes; 0 where it is not known.
+	Quota int64
+}
+
+func (e *NoSpaceError) Error() string {
+	if e.Quota == 0 {
+		return "etcd's database has reached its quota"
+	}
+	return fmt.Sprintf("etcd's database has reached its quota of %.4g MiB", float64(e.Quota)/(1<<20))
+}
+
+// ErrUnsupported says that an engine has no use for an operation.
+var ErrUnsupported = errors.New("this store does not do that")
 
 // ConflictError says which conditions of a commit did not hold.
 type ConflictError struct {

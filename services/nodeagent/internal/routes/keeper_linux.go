@@ -43,15 +43,6 @@ type Config struct {
 	Namespace *netns.NsHandle
 }
 
-// Deps are what a Keeper works with.
-type Deps struct {
-	Factory *informer.Factory
-	Events  *event.Recorder
-	Logger  *slog.Logger
-	// SetPeers tells the pod network the ranges of other nodes' pods.
-	SetPeers func(context.Context, []netip.Prefix) error
-}
-
 // Keeper keeps the routes of one host.
 type Keeper struct {
 	cfg   Config

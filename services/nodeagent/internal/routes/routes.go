@@ -8,13 +8,26 @@
 package routes
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"trireme.dev/client/event"
+	"trireme.dev/client/informer"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 )
+
+// Deps are what a Keeper works with.
+type Deps struct {
+	Factory *informer.Factory
+	Events  *event.Recorder
+	Logger  *slog.Logger
+	// SetPeers tells the pod network the ranges of other nodes' pods.
+	SetPeers func(context.Context, []netip.Prefix) error
+}
 
 // Route leads to the pods of one node.
 type Route struct {

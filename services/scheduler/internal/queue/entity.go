@@ -42,6 +42,9 @@ type entity struct {
 	// popped and marker belong to the attempt in flight.
 	popped *framework.Queued
 	marker *list.Element
+	// part is the part of the queue that it was last counted in, traced those of its pods whose traces are recorded.
+	part   string
+	traced []*record
 }
 
 type heldPod = *heldStatus

@@ -56,6 +56,9 @@ func (q *Queue) tryPop() *framework.Queued {
 		return nil
 	}
 	e.view.Attempts++
+	if e.view.InitialAttempt.IsZero() {
+		e.view.InitialAttempt = time.Now()
+	}
 	if e.view.IsGroup() {
 		e.view.Scheduled = q.cfg.Scheduled(e.view.GroupKey)
 	}
@@ -64,6 +67,7 @@ func (q *Queue) tryPop() *framework.Queued {
 	e.place, e.popped, e.changed = placeInFlight, &popped, false
 	q.inFlight[&popped] = e
 	e.marker = q.log.PushBack(e)
+	q.leave(e)
 	return &popped
 }
 
@@ -80,7 +84,7 @@ func (q *Queue) Done(popped *framework.Queued, o Outcome) {
 		o.Failed = true // nobody could say what would help, so time must
 	}
 	q.detach(e)
-	how := q.replay(e, &o)
+	how, event := q.replay(e, &o)
 	for _, uid := range o.Scheduled {
 		if rec := q.pods[uid]; rec != nil && rec.entity == e {
 			q.drop(uid)
@@ -97,42 +101,45 @@ func (q *Queue) Done(popped *framework.Queued, o Outcome) {
 		e.view.Timestamp = time.Now()
 		e.rejectedBy, e.pendingBy = nil, nil
 		q.setBackoff(e)
-		q.admit(e, true)
+		q.admit(e, true, eventAttemptFailure)
 	case o.Rejected:
 		e.errors = 0
 		e.unschedulable++
 		e.view.Timestamp = time.Now()
 		q.setBackoff(e)
-		if e.changed {
-			how = max(how, hintAfterBackoff)
+		if e.changed && how == hintSkip {
+			how, event = hintAfterBackoff, eventMembers
 		}
 		if how == hintSkip && q.gateOf(e) == nil {
 			q.park(e)
 			break
 		}
-		q.move(e, how)
+		q.move(e, how, event)
 	default:
 		// Members that came meanwhile, or that the attempt left out: their turn, with the time that they have waited.
 		e.until = time.Time{}
-		q.admit(e, false)
+		q.admit(e, false, eventMembers)
 	}
 	// The group's object may have come, gone or changed its policy while the attempt was in flight.
 	e.any(func(p *framework.PodInfo) bool {
 		if key, ok := p.Group(); ok {
-			q.regroup(key, false)
+			q.regroup(key, eventMembers, false)
 		}
 		return true
 	})
 }
 
-// replay closes the entity's window on the log and says what the events in it make of the rejection.
-func (q *Queue) replay(e *entity, o *Outcome) hintResult {
+// replay closes the entity's window on the log and says what the events in it make of the rejection, and which of them
+// did.
+func (q *Queue) replay(e *entity, o *Outcome) (how hintResult, event string) {
 	e.rejectedBy, e.pendingBy = set(o.Plugins), set(o.Pending)
-	how := hintSkip
+	event = eventAttemptFailure
 	if o.Rejected && !o.Failed {
 		for el := e.marker.Next(); el != nil && how != hintNow; el = el.Next() {
 			if l, ok := el.Value.(logged); ok && l.except != e {
-				how = max(how, q.hint(e, l.change))
+				if h := q.hint(e, l.change); h > how {
+					how, event = h, l.change.Event.String()
+				}
 			}
 		}
 	}
@@ -144,7 +151,7 @@ func (q *Queue) replay(e *entity, o *Outcome) hintResult {
 		}
 		q.log.Remove(el)
 	}
-	return how
+	return how, event
 }
 
 // record keeps an event for those in flight.

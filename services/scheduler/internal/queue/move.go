@@ -57,7 +57,7 @@ func (q *Queue) Move(change framework.Change, except *framework.Queued) {
 		return cmp.Or(a.e.view.InitialTimestamp.Compare(b.e.view.InitialTimestamp), cmp.Compare(a.e.name(), b.e.name()))
 	})
 	for _, w := range woken {
-		q.move(w.e, w.how)
+		q.move(w.e, w.how, change.Event.String())
 	}
 }
 
@@ -69,13 +69,13 @@ func (e *entity) name() string {
 }
 
 // move takes an entity to active, or to backoff if that is not over and how says so.
-func (q *Queue) move(e *entity, how hintResult) {
+func (q *Queue) move(e *entity, how hintResult, event string) {
 	q.detach(e)
 	q.recheck(e)
 	if how == hintNow {
 		e.until = e.view.Timestamp
 	}
-	q.admit(e, false)
+	q.admit(e, false, event)
 }
 
 // interested lists the plugins that registered the event.

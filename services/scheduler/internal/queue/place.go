@@ -37,19 +37,20 @@ func (q *Queue) discard(e *entity) {
 
 // readmit decides anew after something about the entity itself changed: its pods or its group. It is not for entities in
 // flight.
-func (q *Queue) readmit(e *entity) {
+func (q *Queue) readmit(e *entity, event string) {
 	failed := e.place == placeFailed
 	q.detach(e)
-	q.admit(e, failed)
+	q.admit(e, failed, event)
 }
 
 // admit puts an entity that is in no place where it belongs, as far as gates and backoff go: the pool, a backoff heap,
-// or active.
-func (q *Queue) admit(e *entity, failed bool) {
+// or active. event is what brought it there.
+func (q *Queue) admit(e *entity, failed bool, event string) {
 	if e.empty() {
 		q.discard(e)
 		return
 	}
+	defer q.settle(e, event)
 	if e.gate = q.gateOf(e); e.gate != nil {
 		e.place = placePool
 		q.pool[e] = struct{}{}
@@ -115,6 +116,7 @@ func (q *Queue) park(e *entity) {
 	e.place = placePool
 	q.pool[e] = struct{}{}
 	q.nudge()
+	q.settle(e, eventAttemptFailure)
 }
 
 // pause is the backoff after the n-th attempt that failed in the same way: 1, 2, 4, 8, 10, 10 s by default.

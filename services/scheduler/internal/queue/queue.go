@@ -88,6 +88,7 @@ type Queue struct {
 	unsaid   map[*entity]time.Time                         // gated ones to report, and when
 	ready    chan struct{}                                 // active or backoff has something
 	kick     chan struct{}                                 // a deadline may have come nearer
+	incoming incoming
 }
 
 // record is one waiting pod.
@@ -95,6 +96,7 @@ type record struct {
 	pod    *framework.PodInfo
 	since  time.Time
 	entity *entity
+	history
 }
 
 // New returns an empty queue.
@@ -117,6 +119,7 @@ func New(cfg Config) *Queue {
 		unsaid:   make(map[*entity]time.Time),
 		ready:    make(chan struct{}, 1),
 		kick:     make(chan struct{}, 1),
+		incoming: newIncoming(),
 	}
 	q.active.less = func(a, b *entity) bool { return q.before(a, b) }
 	byExpiry := func(a, b *entity) bool {
@@ -153,7 +156,7 @@ func (q *Queue) Add(pod *framework.PodInfo, since time.Time) {
 		q.update(pod)
 		return
 	}
-	rec := &record{pod: pod, since: since}
+	rec := &record{pod: pod, since: since, history: history{seen: time.Now()}}
 	q.pods[pod.UID()] = rec
 	if key, ok := pod.Group(); ok {
 		if q.members[key] == nil {
@@ -161,7 +164,7 @@ func (q *Queue) Add(pod *framework.PodInfo, since time.Time) {
 		}
 		q.members[key][pod.UID()] = rec
 	}
-	q.attach(rec)
+	q.attach(rec, eventPodAdd)
 }
 
 // Update takes over a waiting pod's new state. Unknown pods are ignored.
@@ -193,10 +196,10 @@ func (q *Queue) update(pod *framework.PodInfo) {
 	case e.place == placeInFlight:
 		q.record(change, nil)
 	case e.gate != nil || regated || e.place != placePool:
-		q.readmit(e)
+		q.readmit(e, change.Event.String())
 	default:
 		if how := q.hint(e, change); how != hintSkip {
-			q.move(e, how)
+			q.move(e, how, change.Event.String())
 		}
 	}
 }
@@ -211,7 +214,7 @@ func (q *Queue) Delete(uid string) {
 	}
 	q.drop(uid)
 	if rec.entity.place != placeInFlight {
-		q.readmit(rec.entity)
+		q.readmit(rec.entity, eventPodDelete)
 	}
 }
 
@@ -226,6 +229,7 @@ func (q *Queue) drop(uid string) {
 		}
 	}
 	rec.entity.remove(uid)
+	rec.entity.untrace(rec)
 }
 
 // SetGroup takes over the state of a group's object.
@@ -236,7 +240,11 @@ func (q *Queue) SetGroup(group *schedulingv1.PodGroup) {
 	old := q.objects[key]
 	q.objects[key] = group
 	before, after := framework.Queued{Group: old}, framework.Queued{Group: group}
-	q.regroup(key, old == nil || before.MinCount() != after.MinCount() || before.Priority() != after.Priority())
+	event := framework.ClusterEvent{Resource: framework.PodGroup, Action: framework.UpdateOther}
+	if old == nil {
+		event.Action = framework.Add
+	}
+	q.regroup(key, event.String(), old == nil || before.MinCount() != after.MinCount() || before.Priority() != after.Priority())
 }
 
 // DeleteGroup forgets a group's object. Its waiting members are held back until it comes again.
@@ -244,11 +252,12 @@ func (q *Queue) DeleteGroup(key framework.GroupKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.objects, key)
-	q.regroup(key, true)
+	event := framework.ClusterEvent{Resource: framework.PodGroup, Action: framework.Delete}
+	q.regroup(key, event.String(), true)
 }
 
 // regroup puts all members of a group where its object's policy wants them.
-func (q *Queue) regroup(key framework.GroupKey, changed bool) {
+func (q *Queue) regroup(key framework.GroupKey, event string, changed bool) {
 	if e := q.gangs[key]; e != nil {
 		e.view.Group = q.objects[key]
 	}
@@ -257,10 +266,11 @@ func (q *Queue) regroup(key framework.GroupKey, changed bool) {
 			// Out of its place first: a heap must not see an entity lose its pods one by one. All of them leave.
 			q.detach(e)
 			e.remove(rec.pod.UID())
+			e.untrace(rec)
 			if e.empty() {
 				q.discard(e)
 			}
-			q.attach(rec)
+			q.attach(rec, event)
 		}
 	}
 	if e := q.gangs[key]; e != nil && changed {
@@ -268,7 +278,7 @@ func (q *Queue) regroup(key framework.GroupKey, changed bool) {
 			e.changed = true
 			return
 		}
-		q.readmit(e)
+		q.readmit(e, event)
 	}
 }
 
@@ -283,7 +293,7 @@ func (q *Queue) isGang(pod *framework.PodInfo) bool {
 }
 
 // attach puts a pod into the entity it belongs to, a new one where there is none.
-func (q *Queue) attach(rec *record) {
+func (q *Queue) attach(rec *record, event string) {
 	var e *entity
 	key, _ := rec.pod.Group()
 	gang := q.isGang(rec.pod)
@@ -307,11 +317,12 @@ func (q *Queue) attach(rec *record) {
 	}
 	rec.entity = e
 	e.insert(rec.pod, q.cfg.PreEnqueue(rec.pod))
+	q.trace(rec, event)
 	if e.place == placeInFlight {
 		e.changed = true
 		return
 	}
-	q.readmit(e)
+	q.readmit(e, event)
 }
 
 // Len counts the entities that are ready, in backoff (errors included), and in the pool.

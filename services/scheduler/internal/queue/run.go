@@ -36,7 +36,7 @@ func (q *Queue) tick() ([]Gated, time.Time) {
 			e := h.pop()
 			e.place = placeNone
 			q.recheck(e)
-			q.admit(e, false)
+			q.admit(e, false, eventBackoffComplete)
 		}
 		if h.Len() > 0 {
 			next = earlier(next, h.items[0].until)
@@ -50,7 +50,7 @@ func (q *Queue) tick() ([]Gated, time.Time) {
 			next = earlier(next, due.Truncate(flushPeriod).Add(flushPeriod))
 			continue
 		}
-		q.move(e, hintAfterBackoff)
+		q.move(e, hintAfterBackoff, eventTimeout)
 	}
 	var gated []Gated
 	for e, due := range q.unsaid {

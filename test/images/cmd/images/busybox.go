@@ -12,7 +12,7 @@ import (
 )
 
 // busybox is an image with a shell.
-func busybox() (ociarchive.Spec, error) {
+func busybox(options) (ociarchive.Spec, error) {
 	program, path, err := findBusybox()
 	if err != nil {
 		return ociarchive.Spec{}, err

@@ -1,13 +1,14 @@
-// Images writes the image archives of the examples and tests: gpu-worker.tar, which is examples/gpu-worker built for
-// this machine, and busybox.tar, a shell made of the machine's static busybox. It must run in the repository's root.
+// Images writes image archives without docker. It must run in the repository's root.
 //
-//	images -out build/images            # all
+//	images -out build/images            # those of examples and tests: gpu-worker, and busybox from the machine's static one
 //	images -out build/images gpu-worker # one
+//	images -out build/images compose    # those of deploy/compose: the services, and etcd and Jaeger
 package main
 
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,21 +17,48 @@ import (
 	"trireme.dev/kit/ociarchive"
 )
 
+// options of the builders.
+type options struct {
+	// out receives the archives. runtimes and tools are the folders with what was built from tools/.
+	out, runtimes, tools string
+	// version that the programs say they are.
+	version string
+}
+
+type builder func(options) (ociarchive.Spec, error)
+
 // builders of the images, by name.
-var builders = map[string]func() (ociarchive.Spec, error){
-	"busybox":    busybox,
-	"gpu-worker": gpuWorker,
+func builders() map[string]builder {
+	all := map[string]builder{
+		"busybox":    busybox,
+		"gpu-worker": gpuWorker,
+		"node":       node,
+		"trireme":    cli,
+		"etcd":       etcd,
+		"jaeger":     jaeger,
+	}
+	for _, name := range services {
+		all[name] = service(name)
+	}
+	return all
 }
 
 func main() {
-	out := flag.String("out", "build/images", "`folder` to write to")
+	var o options
+	flag.StringVar(&o.out, "out", "build/images", "`folder` to write to")
+	flag.StringVar(&o.version, "version", "", "`version` that the services say they are")
+	flag.StringVar(&o.runtimes, "runtimes", "build/runtime/bin", "`folder` with containerd, its shim and runc")
+	flag.StringVar(&o.tools, "tools", "build/tools", "`folder` with etcd and jaeger")
 	flag.Parse()
 	names := flag.Args()
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		names = []string{"gpu-worker", "busybox"}
+	case len(names) == 1 && names[0] == "compose":
+		names = composeImages()
 	}
 	for _, name := range names {
-		if err := write(*out, name); err != nil {
+		if err := write(name, o); err != nil {
 			fmt.Fprintf(os.Stderr, "images: %s: %v\n", name, err)
 			os.Exit(1)
 		}
@@ -38,24 +66,20 @@ func main() {
 }
 
 // write builds one image into the folder. The archive is complete or not there.
-func write(out, name string) error {
-	build, ok := builders[name]
+func write(name string, o options) error {
+	known := builders()
+	build, ok := known[name]
 	if !ok {
-		known := make([]string, 0, len(builders))
-		for k := range builders {
-			known = append(known, k)
-		}
-		slices.Sort(known)
-		return fmt.Errorf("unknown image: want one of %s", strings.Join(known, ", "))
+		return fmt.Errorf("unknown image: want one of %s, or compose", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
-	spec, err := build()
+	spec, err := build(o)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
-	path := filepath.Join(out, name+".tar")
+	path := filepath.Join(o.out, name+".tar")
 	f, err := os.Create(path + ".new")
 	if err != nil {
 		return err

@@ -390,6 +390,98 @@ func (x *StoreMember) GetAlarms() []string {
 	return nil
 }
 
+// DefragmentRequest asks for room.
+type DefragmentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefragmentRequest) Reset() {
+	*x = DefragmentRequest{}
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefragmentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefragmentRequest) ProtoMessage() {}
+
+func (x *DefragmentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefragmentRequest.ProtoReflect.Descriptor instead.
+func (*DefragmentRequest) Descriptor() ([]byte, []int) {
+	return file_trireme_component_v1_maintenance_service_proto_rawDescGZIP(), []int{5}
+}
+
+// DefragmentResponse says what was gained.
+type DefragmentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// before_bytes is the size of the largest member's database, in bytes.
+	BeforeBytes int64 `protobuf:"varint,1,opt,name=before_bytes,json=beforeBytes,proto3" json:"before_bytes,omitempty"`
+	// after_bytes is the same afterwards.
+	AfterBytes    int64 `protobuf:"varint,2,opt,name=after_bytes,json=afterBytes,proto3" json:"after_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefragmentResponse) Reset() {
+	*x = DefragmentResponse{}
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefragmentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefragmentResponse) ProtoMessage() {}
+
+func (x *DefragmentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefragmentResponse.ProtoReflect.Descriptor instead.
+func (*DefragmentResponse) Descriptor() ([]byte, []int) {
+	return file_trireme_component_v1_maintenance_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DefragmentResponse) GetBeforeBytes() int64 {
+	if x != nil {
+		return x.BeforeBytes
+	}
+	return 0
+}
+
+func (x *DefragmentResponse) GetAfterBytes() int64 {
+	if x != nil {
+		return x.AfterBytes
+	}
+	return 0
+}
+
 var File_trireme_component_v1_maintenance_service_proto protoreflect.FileDescriptor
 
 const file_trireme_component_v1_maintenance_service_proto_rawDesc = "" +
@@ -418,10 +510,17 @@ const file_trireme_component_v1_maintenance_service_proto_rawDesc = "" +
 	"\x0fdb_in_use_bytes\x18\b \x01(\x03R\fdbInUseBytes\x12\x1a\n" +
 	"\brevision\x18\t \x01(\x03R\brevision\x12\x16\n" +
 	"\x06alarms\x18\n" +
-	" \x03(\tR\x06alarms2\xc6\x01\n" +
+	" \x03(\tR\x06alarms\"\x13\n" +
+	"\x11DefragmentRequest\"X\n" +
+	"\x12DefragmentResponse\x12!\n" +
+	"\fbefore_bytes\x18\x01 \x01(\x03R\vbeforeBytes\x12\x1f\n" +
+	"\vafter_bytes\x18\x02 \x01(\x03R\n" +
+	"afterBytes2\xa7\x02\n" +
 	"\x12MaintenanceService\x12[\n" +
 	"\bSnapshot\x12%.trireme.component.v1.SnapshotRequest\x1a&.trireme.component.v1.SnapshotResponse0\x01\x12S\n" +
-	"\x06Status\x12#.trireme.component.v1.StatusRequest\x1a$.trireme.component.v1.StatusResponseB8Z6trireme.dev/proto/gen/trireme/component/v1;componentv1b\x06proto3"
+	"\x06Status\x12#.trireme.component.v1.StatusRequest\x1a$.trireme.component.v1.StatusResponse\x12_\n" +
+	"\n" +
+	"Defragment\x12'.trireme.component.v1.DefragmentRequest\x1a(.trireme.component.v1.DefragmentResponseB8Z6trireme.dev/proto/gen/trireme/component/v1;componentv1b\x06proto3"
 
 var (
 	file_trireme_component_v1_maintenance_service_proto_rawDescOnce sync.Once
@@ -435,22 +534,26 @@ func file_trireme_component_v1_maintenance_service_proto_rawDescGZIP() []byte {
 	return file_trireme_component_v1_maintenance_service_proto_rawDescData
 }
 
-var file_trireme_component_v1_maintenance_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_trireme_component_v1_maintenance_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_trireme_component_v1_maintenance_service_proto_goTypes = []any{
-	(*SnapshotRequest)(nil),  // 0: trireme.component.v1.SnapshotRequest
-	(*SnapshotResponse)(nil), // 1: trireme.component.v1.SnapshotResponse
-	(*StatusRequest)(nil),    // 2: trireme.component.v1.StatusRequest
-	(*StatusResponse)(nil),   // 3: trireme.component.v1.StatusResponse
-	(*StoreMember)(nil),      // 4: trireme.component.v1.StoreMember
+	(*SnapshotRequest)(nil),    // 0: trireme.component.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),   // 1: trireme.component.v1.SnapshotResponse
+	(*StatusRequest)(nil),      // 2: trireme.component.v1.StatusRequest
+	(*StatusResponse)(nil),     // 3: trireme.component.v1.StatusResponse
+	(*StoreMember)(nil),        // 4: trireme.component.v1.StoreMember
+	(*DefragmentRequest)(nil),  // 5: trireme.component.v1.DefragmentRequest
+	(*DefragmentResponse)(nil), // 6: trireme.component.v1.DefragmentResponse
 }
 var file_trireme_component_v1_maintenance_service_proto_depIdxs = []int32{
 	4, // 0: trireme.component.v1.StatusResponse.members:type_name -> trireme.component.v1.StoreMember
 	0, // 1: trireme.component.v1.MaintenanceService.Snapshot:input_type -> trireme.component.v1.SnapshotRequest
 	2, // 2: trireme.component.v1.MaintenanceService.Status:input_type -> trireme.component.v1.StatusRequest
-	1, // 3: trireme.component.v1.MaintenanceService.Snapshot:output_type -> trireme.component.v1.SnapshotResponse
-	3, // 4: trireme.component.v1.MaintenanceService.Status:output_type -> trireme.component.v1.StatusResponse
-	3, // [3:5] is the sub-list for method output_type
-	1, // [1:3] is the sub-list for method input_type
+	5, // 3: trireme.component.v1.MaintenanceService.Defragment:input_type -> trireme.component.v1.DefragmentRequest
+	1, // 4: trireme.component.v1.MaintenanceService.Snapshot:output_type -> trireme.component.v1.SnapshotResponse
+	3, // 5: trireme.component.v1.MaintenanceService.Status:output_type -> trireme.component.v1.StatusResponse
+	6, // 6: trireme.component.v1.MaintenanceService.Defragment:output_type -> trireme.component.v1.DefragmentResponse
+	4, // [4:7] is the sub-list for method output_type
+	1, // [1:4] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -472,7 +575,7 @@ func file_trireme_component_v1_maintenance_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trireme_component_v1_maintenance_service_proto_rawDesc), len(file_trireme_component_v1_maintenance_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

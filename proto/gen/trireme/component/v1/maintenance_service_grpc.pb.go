@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MaintenanceService_Snapshot_FullMethodName = "/trireme.component.v1.MaintenanceService/Snapshot"
-	MaintenanceService_Status_FullMethodName   = "/trireme.component.v1.MaintenanceService/Status"
+	MaintenanceService_Snapshot_FullMethodName   = "/trireme.component.v1.MaintenanceService/Snapshot"
+	MaintenanceService_Status_FullMethodName     = "/trireme.component.v1.MaintenanceService/Status"
+	MaintenanceService_Defragment_FullMethodName = "/trireme.component.v1.MaintenanceService/Defragment"
 )
 
 // MaintenanceServiceClient is the client API for MaintenanceService service.
@@ -39,6 +40,11 @@ type MaintenanceServiceClient interface {
 	// listed with its error; the call itself fails with Unavailable only where no list of members can be had, and with
 	// Unimplemented.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
+	// Defragment makes room in the store: it forgets history up to now, gives what is free back to the disk, one member
+	// after the other, and takes back the alarm NOSPACE where there is room again. Called by `trireme defragment`. Each
+	// member answers nothing else meanwhile. Watchers that lag behind must list again. Idempotent. Fails with Forbidden
+	// for callers outside of system:masters, Unavailable, Unimplemented.
+	Defragment(ctx context.Context, in *DefragmentRequest, opts ...grpc.CallOption) (*DefragmentResponse, error)
 }
 
 type maintenanceServiceClient struct {
@@ -78,6 +84,16 @@ func (c *maintenanceServiceClient) Status(ctx context.Context, in *StatusRequest
 	return out, nil
 }
 
+func (c *maintenanceServiceClient) Defragment(ctx context.Context, in *DefragmentRequest, opts ...grpc.CallOption) (*DefragmentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DefragmentResponse)
+	err := c.cc.Invoke(ctx, MaintenanceService_Defragment_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MaintenanceServiceServer is the server API for MaintenanceService service.
 // All implementations must embed UnimplementedMaintenanceServiceServer
 // for forward compatibility.
@@ -94,6 +110,11 @@ type MaintenanceServiceServer interface {
 	// listed with its error; the call itself fails with Unavailable only where no list of members can be had, and with
 	// Unimplemented.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
+	// Defragment makes room in the store: it forgets history up to now, gives what is free back to the disk, one member
+	// after the other, and takes back the alarm NOSPACE where there is room again. Called by `trireme defragment`. Each
+	// member answers nothing else meanwhile. Watchers that lag behind must list again. Idempotent. Fails with Forbidden
+	// for callers outside of system:masters, Unavailable, Unimplemented.
+	Defragment(context.Context, *DefragmentRequest) (*DefragmentResponse, error)
 	mustEmbedUnimplementedMaintenanceServiceServer()
 }
 
@@ -109,6 +130,9 @@ func (UnimplementedMaintenanceServiceServer) Snapshot(*SnapshotRequest, grpc.Ser
 }
 func (UnimplementedMaintenanceServiceServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedMaintenanceServiceServer) Defragment(context.Context, *DefragmentRequest) (*DefragmentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Defragment not implemented")
 }
 func (UnimplementedMaintenanceServiceServer) mustEmbedUnimplementedMaintenanceServiceServer() {}
 func (UnimplementedMaintenanceServiceServer) testEmbeddedByValue()                            {}
@@ -160,6 +184,24 @@ func _MaintenanceService_Status_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MaintenanceService_Defragment_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DefragmentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MaintenanceServiceServer).Defragment(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MaintenanceService_Defragment_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MaintenanceServiceServer).Defragment(ctx, req.(*DefragmentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MaintenanceService_ServiceDesc is the grpc.ServiceDesc for MaintenanceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +212,10 @@ var MaintenanceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _MaintenanceService_Status_Handler,
+		},
+		{
+			MethodName: "Defragment",
+			Handler:    _MaintenanceService_Defragment_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -23,6 +23,9 @@ const probeKey = "/trireme-probe"
 
 // Store is a client of etcd as storage.Store. Create it with New.
 type Store struct {
+	// DefragmentLocal defragments the etcd that runs in this process; nil where it runs elsewhere.
+	DefragmentLocal func() error
+
 	client *clientv3.Client
 	maxOps int
 }
@@ -130,6 +133,9 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 		}
 	}
 	resp, err := s.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return 0, fmt.Errorf("commit %s: %w", first, &storage.NoSpaceError{Quota: s.quota(ctx)})
+	}
 	if err != nil {
 		return 0, translate("commit", first, err)
 	}

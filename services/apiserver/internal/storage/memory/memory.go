@@ -5,6 +5,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/google/btree"
@@ -336,3 +337,16 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	s.wake()
 	return nil
 }
+
+// Snapshot implements storage.Store: what is in memory is not kept.
+func (s *Store) Snapshot(context.Context) (int64, io.ReadCloser, error) {
+	return 0, nil, storage.ErrUnsupported
+}
+
+// Members implements storage.Store: there are none.
+func (s *Store) Members(context.Context) ([]storage.Member, error) {
+	return nil, storage.ErrUnsupported
+}
+
+// Defragment implements storage.Store: memory has no fragments.
+func (s *Store) Defragment(context.Context) error { return storage.ErrUnsupported }

@@ -118,6 +118,13 @@ func New(cfg Config, logger *slog.Logger) (*Runtime, error) {
 	if len(cfg.CDIDirs) == 0 {
 		cfg.CDIDirs = []string{"/etc/cdi", "/var/run/cdi"}
 	}
+	if err := lacks(ownCapabilities()); err != nil {
+		return nil, err
+	}
+	groups := newCgroups(cfg.CgroupRoot)
+	if err := groups.claim(); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{cfg.StateDir, cfg.RunDir, filepath.Join(cfg.StateDir, "pods"), filepath.Join(cfg.RunDir, "pods")} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, fmt.Errorf("containerd runtime: %w", err)
@@ -137,7 +144,7 @@ func New(cfg Config, logger *slog.Logger) (*Runtime, error) {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
 	r := &Runtime{
-		cfg: cfg, logger: logger, client: c, tasks: c.TaskService(), network: bridge, cgroups: newCgroups(cfg.CgroupRoot),
+		cfg: cfg, logger: logger, client: c, tasks: c.TaskService(), network: bridge, cgroups: groups,
 		done: make(chan struct{}),
 		pods: map[string]*pod{}, containers: map[string]*container{}, images: map[digest.Digest]*imageConfig{},
 		users: map[userKey]user{},
@@ -245,6 +252,11 @@ func (r *Runtime) SetPodCIDR(ctx context.Context, cidr string) error {
 		return fmt.Errorf("pod CIDR: %w", err)
 	}
 	return r.network.SetCIDR(ctx, prefix)
+}
+
+// SetPeers tells which ranges belong to pods of other nodes: see network.Bridge.
+func (r *Runtime) SetPeers(ctx context.Context, ranges []netip.Prefix) error {
+	return r.network.SetPeers(ctx, ranges)
 }
 
 // Events delivers hints. They come from containerd's events and from what this runtime does itself.

@@ -3,6 +3,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -22,8 +23,8 @@ const (
 	maxRequestBytes = 32 << 20
 	// snapshotCount is small because raft keeps so many recent entries in memory, whatever their size.
 	snapshotCount = 5000
-	// quota is how large the database may grow before etcd refuses writes.
-	quota = 8 << 30
+	// DefaultQuota is how large the database may grow before etcd refuses writes.
+	DefaultQuota = 8 << 30
 	// retention is how long history is kept: a watcher may be away for so long, and at most twice that.
 	retention = "5m"
 	// progress lets the feed know that nothing has happened; it is what bookmarks are made of.
@@ -31,6 +32,8 @@ const (
 	// A single member has nobody to wait for. Short ticks make it elect itself at once.
 	tickMillis, electionMillis = 20, 100
 
+	// memberName never changes: the data directory knows its member by it.
+	memberName   = "trireme"
 	startTimeout = 30 * time.Second
 	// maxSocketPath is what the kernel takes for the path of a unix socket, less some room.
 	maxSocketPath = 100
@@ -40,6 +43,8 @@ const (
 type Config struct {
 	// Dir holds its data.
 	Dir string
+	// Quota in bytes of the database; DefaultQuota where 0.
+	Quota int64
 	// NoFsync trades durability for speed; for tests.
 	NoFsync bool
 	Logger  *slog.Logger
@@ -86,14 +91,14 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 func (s *Server) configure(cfg Config) (*embed.Config, error) {
 	conf := embed.NewConfig()
-	conf.Name = "trireme"
+	conf.Name = memberName
 	conf.Dir = cfg.Dir
 	conf.UnsafeNoFsync = cfg.NoFsync
 	conf.MaxTxnOps = MaxTxnOps
 	conf.MaxRequestBytes = maxRequestBytes
 	conf.SnapshotCount = snapshotCount
 	conf.SnapshotCatchUpEntries = snapshotCount
-	conf.QuotaBackendBytes = quota
+	conf.QuotaBackendBytes = cmp.Or(cfg.Quota, DefaultQuota)
 	conf.AutoCompactionMode = "periodic"
 	conf.AutoCompactionRetention = retention
 	conf.WatchProgressNotifyInterval = progress
@@ -135,6 +140,9 @@ func (s *Server) removeSocket() {
 
 // Client calls this etcd without a network. It is closed with the server.
 func (s *Server) Client() *clientv3.Client { return s.client }
+
+// Defragment gives the free space of the database file back to the disk. Reads and writes wait meanwhile.
+func (s *Server) Defragment() error { return s.etcd.Server.Backend().Defrag() }
 
 // Run waits until ctx ends, or etcd fails, and returns why.
 func (s *Server) Run(ctx context.Context) error {

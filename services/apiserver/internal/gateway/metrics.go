@@ -1,0 +1,208 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc"
+
+	"trireme.dev/client/apierr"
+	"trireme.dev/client/kind"
+	"trireme.dev/kit/telemetry"
+)
+
+// Bounds of Kubernetes.
+var (
+	durationBounds = []float64{
+		0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
+	}
+	sizeBounds = []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000}
+)
+
+// metrics count requests under Kubernetes' names. Codes are those that Kubernetes would have answered with over HTTP, so
+// that its dashboards and alerts read them.
+type metrics struct {
+	requests metric.Int64Counter
+	seconds  metric.Float64Histogram
+	sizes    metric.Float64Histogram
+
+	inflight    metric.Int64ObservableGauge
+	longRunning metric.Int64ObservableGauge
+	make        telemetry.Instruments
+	// readOnly and mutating are the requests under way that are not long-running.
+	readOnly, mutating atomic.Int64
+}
+
+func newMetrics() *metrics {
+	m := &metrics{make: telemetry.NewInstruments("trireme.dev/services/apiserver/internal/gateway")}
+	m.requests = m.make.Counter("apiserver_request_total", "Requests answered, by verb, resource and code.")
+	m.seconds = m.make.Histogram("apiserver_request_duration_seconds", "Duration of requests, by verb and resource.", durationBounds...)
+	m.sizes = m.make.Histogram("apiserver_response_sizes", "Bytes of the answers to reads.", sizeBounds...)
+	m.inflight = m.make.Gauge("apiserver_current_inflight_requests", "Requests under way, but for long-running ones.")
+	m.longRunning = m.make.Gauge("apiserver_longrunning_requests", "Watches, logs, exec and port forwards under way.")
+	return m
+}
+
+// call is one method of the table.
+type call struct {
+	serve handler
+	// attributes of all that is counted, and the options made of them once.
+	attributes []attribute.KeyValue
+	record     []metric.RecordOption
+	mutating   bool
+	read       bool // its answer's size is told
+	long       bool
+	underWay   atomic.Int64 // where it is long-running
+
+	mu    sync.RWMutex
+	codes map[int][]metric.AddOption
+}
+
+// verbs of Kubernetes by ours, and what they go to.
+var verbs = map[string]struct{ verb, subresource string }{
+	"Get": {"GET", ""}, "List": {"LIST", ""}, "Watch": {"WATCH", ""},
+	"Create": {"POST", ""}, "Update": {"PUT", ""}, "UpdateStatus": {"PUT", "status"}, "Patch": {"PATCH", ""},
+	"Delete": {"DELETE", ""}, "DeleteCollection": {"DELETECOLLECTION", ""},
+	"Bind": {"POST", "binding"}, "Evict": {"POST", "eviction"},
+	"Logs": {"CONNECT", "log"}, "Exec": {"CONNECT", "exec"}, "PortForward": {"CONNECT", "portforward"},
+}
+
+// newCall describes a method of a kind; k is nil for a service of no kind.
+func newCall(k *kind.Kind, method string, serve handler) *call {
+	v, ok := verbs[method]
+	if !ok || k == nil {
+		// Passed on to a node, or about the store as a whole.
+		v.verb, v.subresource = "CONNECT", "proxy"
+	}
+	group, version, resource := "", "v1", ""
+	if k != nil {
+		group, version, resource = k.Group, k.Version, k.Plural
+		if group == "core" {
+			group = "" // as Kubernetes calls it
+		}
+	}
+	c := &call{serve: serve, codes: map[int][]metric.AddOption{}}
+	c.attributes = []attribute.KeyValue{
+		attribute.String("verb", v.verb), attribute.String("group", group), attribute.String("version", version),
+		attribute.String("resource", resource), attribute.String("subresource", v.subresource),
+	}
+	c.record = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(c.attributes...))}
+	c.long = v.verb == "WATCH" || v.verb == "CONNECT"
+	c.read = v.verb == "GET" || v.verb == "LIST"
+	c.mutating = !c.read && !c.long
+	return c
+}
+
+// counted returns the attributes of an answer with the code; there are few codes.
+func (c *call) counted(code int) []metric.AddOption {
+	c.mu.RLock()
+	options := c.codes[code]
+	c.mu.RUnlock()
+	if options != nil {
+		return options
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	set := attribute.NewSet(append(c.attributes[:len(c.attributes):len(c.attributes)], attribute.String("code", strconv.Itoa(code)))...)
+	c.codes[code] = []metric.AddOption{metric.WithAttributeSet(set)}
+	return c.codes[code]
+}
+
+// do serves one request and counts it.
+func (m *metrics) do(ctx context.Context, c *call, s grpc.ServerStream) error {
+	begin := time.Now()
+	gauge := &m.readOnly
+	switch {
+	case c.long:
+		gauge = &c.underWay
+	case c.mutating:
+		gauge = &m.mutating
+	}
+	gauge.Add(1)
+	defer gauge.Add(-1) // a panic in the handler is recovered further out
+	var err error
+	if c.read {
+		measured := &sized{ServerStream: s}
+		err = c.serve(ctx, measured)
+		m.sizes.Record(ctx, float64(measured.bytes), c.record...)
+	} else {
+		err = c.serve(ctx, s)
+	}
+	m.requests.Add(ctx, 1, c.counted(httpCode(err))...)
+	m.seconds.Record(ctx, time.Since(begin).Seconds(), c.record...)
+	return err
+}
+
+// sized counts the bytes of an answer.
+type sized struct {
+	grpc.ServerStream
+
+	bytes int
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *sized) SendMsg(m any) error {
+	if f, ok := m.(frame); ok {
+		s.bytes += len(f)
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+// Run shows those who read metrics what is under way, until ctx ends.
+func (g *Gateway) Run(ctx context.Context) error {
+	m := g.metrics
+	stop := m.make.Observe(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(m.inflight, m.readOnly.Load(), metric.WithAttributes(attribute.String("request_kind", "readOnly")))
+		o.ObserveInt64(m.inflight, m.mutating.Load(), metric.WithAttributes(attribute.String("request_kind", "mutating")))
+		sums := map[attribute.Set]int64{} // several methods of nodes are one line
+		for _, c := range g.methods {
+			if c.long {
+				sums[attribute.NewSet(c.attributes...)] += c.underWay.Load()
+			}
+		}
+		for set, n := range sums {
+			o.ObserveInt64(m.longRunning, n, metric.WithAttributeSet(set))
+		}
+		return nil
+	}, m.inflight, m.longRunning)
+	defer stop()
+	<-ctx.Done()
+	return nil
+}
+
+// httpCode is what Kubernetes answers in such a case.
+func httpCode(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return 499 // the caller has gone
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	}
+	reason := apierr.ReasonOf(err)
+	if reason == "" {
+		reason = apierr.ReasonOf(apierr.FromStatus(err)) // of the caller's stream, or a node agent's
+	}
+	if code, ok := httpCodes[reason]; ok {
+		return code
+	}
+	return http.StatusInternalServerError
+}
+
+var httpCodes = map[apierr.Reason]int{
+	apierr.ReasonNotFound: http.StatusNotFound, apierr.ReasonAlreadyExists: http.StatusConflict, apierr.ReasonConflict: http.StatusConflict,
+	apierr.ReasonInvalid: http.StatusUnprocessableEntity, apierr.ReasonExpired: http.StatusGone,
+	apierr.ReasonTooMany: http.StatusTooManyRequests, apierr.ReasonForbidden: http.StatusForbidden,
+	apierr.ReasonUnauthenticated: http.StatusUnauthorized, apierr.ReasonFailedPrecondition: http.StatusBadRequest,
+	apierr.ReasonUnavailable: http.StatusServiceUnavailable, apierr.ReasonUnimplemented: http.StatusMethodNotAllowed,
+	apierr.ReasonTimeout: http.StatusGatewayTimeout, apierr.ReasonCanceled: 499,
+}
