@@ -16,6 +16,7 @@ import (
 	"trireme.dev/client/kind"
 	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/feed"
+	"trireme.dev/services/apiserver/internal/ownership"
 	"trireme.dev/services/apiserver/internal/schema"
 	"trireme.dev/services/apiserver/internal/storage"
 	"trireme.dev/services/apiserver/internal/storage/observed"
@@ -57,6 +58,7 @@ type Resource struct {
 	registry *Registry
 	prefix   string // /trireme/<group>/<plural>/
 	schema   *schema.Schema
+	owners   *ownership.Type
 	strategy strategy
 	labels   labels
 	fields   map[string]fieldReader
@@ -101,13 +103,22 @@ func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k.Options.GetScalable() {
+		if err := checkScalable(k.Message.Descriptor()); err != nil {
+			return nil, err
+		}
+	}
+	owners, err := ownership.Compile(k)
+	if err != nil {
+		return nil, err
+	}
 	fields, err := fieldReaders(k)
 	if err != nil {
 		return nil, err
 	}
 	return &Resource{
 		Kind: k, registry: r, prefix: prefixOf(k),
-		schema: s, strategy: strategyOf(k), labels: labelsOf(k), fields: fields,
+		schema: s, owners: owners, strategy: strategyOf(k), labels: labelsOf(k), fields: fields,
 	}, nil
 }
 
