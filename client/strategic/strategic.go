@@ -1,110 +1,113 @@
 // Package strategic is Kubernetes' strategic merge patch over descriptors: a merge patch that knows by which keys the
 // elements of lists are told apart (list_map_keys, set) and takes the directives $patch, $retainKeys,
-// $deleteFromPrimitiveList and $setElementOrder. The algorithm is apimachinery's; what it asks of types is answered from
-// the field options.
+// $deleteFromPrimitiveList and $setElementOrder. A patch gives what Kubernetes' own library gives, down to the order of
+// elements; test/interop holds the two together. That library itself would link OpenAPI into every gateway for no more
+// than the few questions that field options answer here.
 //
 // It is pure: JSON in, JSON out. It checks neither names nor types of fields; client/manifest does when it reads the
 // result.
 package strategic
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
+// The directives, and what the first of them may say.
+const (
+	directive       = "$patch"
+	retainKeys      = "$retainKeys"
+	deletePrimitive = "$deleteFromPrimitiveList/"
+	elementOrder    = "$setElementOrder/"
+
+	replace = "replace"
+	remove  = "delete"
+)
+
+type (
+	object = map[string]any
+	list   = []any
+)
+
 // Apply returns the original with the patch in it. Both are JSON of the message that d describes.
-func Apply(d protoreflect.MessageDescriptor, original, patch []byte) (merged []byte, err error) {
-	var from, change map[string]any
-	if err := json.Unmarshal(original, &from); err != nil {
+func Apply(d protoreflect.MessageDescriptor, original, patch []byte) ([]byte, error) {
+	from, err := decode(original)
+	if err != nil {
 		return nil, fmt.Errorf("original: %w", err)
 	}
-	if err := json.Unmarshal(patch, &change); err != nil {
+	change, err := decode(patch)
+	if err != nil {
 		return nil, fmt.Errorf("patch: %w", err)
 	}
-	// The library asserts types of what directives hold.
-	defer func() {
-		if r := recover(); r != nil {
-			merged, err = nil, fmt.Errorf("patch is malformed: %v", r)
-		}
-	}()
-	result, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(from, change, place{message: d})
+	merged, err := place{message: d}.mergeObject(from, change)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(result)
+	return json.Marshal(merged)
 }
 
-// Diff returns a patch that makes modified of the original.
-func Diff(d protoreflect.MessageDescriptor, original, modified []byte) ([]byte, error) {
-	return strategicpatch.CreateTwoWayMergePatchUsingLookupPatchMeta(original, modified, place{message: d})
+// decode reads an object; numbers stay as they are written.
+func decode(text []byte) (object, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var out object
+	if err := decoder.Decode(&out); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // Token returns it bare
+		return nil, fmt.Errorf("more than one JSON object")
+	}
+	return out, nil
 }
 
-// place is where in a message the library stands. It has at most one of its parts: neither is free-form JSON or a scalar,
-// of which nothing is known.
+// place is where in a message a patch stands. It has at most one of its parts: neither is free-form JSON or a scalar, of
+// which nothing is known.
 type place struct {
 	message protoreflect.MessageDescriptor
 	entries protoreflect.FieldDescriptor // of a map
 }
 
-var _ strategicpatch.LookupPatchMeta = place{}
-
-// Name implements LookupPatchMeta.
-func (p place) Name() string {
-	switch {
-	case p.message != nil:
-		return string(p.message.FullName())
-	case p.entries != nil:
-		return string(p.entries.FullName())
-	}
-	return "value"
+// field is what is known of a key of an object: how its value merges, and where in it one then stands. For a list that is
+// the place of its elements.
+type field struct {
+	place
+	merges bool   // a list is merged, not replaced
+	key    string // of the elements of a list that is merged; empty where they are scalars
 }
 
-// LookupPatchMetadataForStruct implements LookupPatchMeta.
-func (p place) LookupPatchMetadataForStruct(key string) (strategicpatch.LookupPatchMeta, strategicpatch.PatchMeta, error) {
-	meta := strategicpatch.PatchMeta{}
-	switch {
-	case p.entries != nil:
-		return placeOf(p.entries.MapValue()), meta, nil
-	case p.message == nil:
-		return place{}, meta, nil
+func (p place) field(name string) field {
+	if p.entries != nil {
+		return field{place: placeOf(p.entries.MapValue())}
 	}
-	fd := p.message.Fields().ByJSONName(key)
+	if p.message == nil {
+		return field{}
+	}
+	fd := p.message.Fields().ByJSONName(name)
 	if fd == nil {
-		// Reported with its path by whoever reads the result.
-		return place{}, meta, nil
+		return field{} // reported with its path by whoever reads the result
+	}
+	f := field{place: placeOf(fd)}
+	if fd.IsMap() {
+		f.place = place{entries: fd}
 	}
 	options, _ := proto.GetExtension(fd.Options(), metav1.E_Field).(*metav1.FieldOptions)
-	var strategies []string
-	if !options.GetAtomic() {
-		switch keys := options.GetListMapKeys(); {
-		case len(keys) > 0:
-			// Of several keys the language knows the first alone.
-			meta.SetPatchMergeKey(keys[0])
-			strategies = append(strategies, "merge")
-		case options.GetSet():
-			strategies = append(strategies, "merge")
-		}
+	if options.GetAtomic() {
+		return f
 	}
-	if options.GetRetainKeys() {
-		strategies = append(strategies, "retainKeys")
+	if keys := options.GetListMapKeys(); len(keys) > 0 {
+		// Of several keys the language knows the first alone.
+		f.merges, f.key = true, keys[0]
 	}
-	meta.SetPatchStrategies(strategies)
-	if fd.IsMap() {
-		return place{entries: fd}, meta, nil
-	}
-	return placeOf(fd), meta, nil
-}
-
-// LookupPatchMetadataForSlice implements LookupPatchMeta.
-func (p place) LookupPatchMetadataForSlice(key string) (strategicpatch.LookupPatchMeta, strategicpatch.PatchMeta, error) {
-	// A repeated field's descriptor describes its elements.
-	return p.LookupPatchMetadataForStruct(key)
+	f.merges = f.merges || options.GetSet()
+	return f
 }
 
 func placeOf(fd protoreflect.FieldDescriptor) place {
@@ -112,4 +115,162 @@ func placeOf(fd protoreflect.FieldDescriptor) place {
 		return place{}
 	}
 	return place{message: fd.Message()}
+}
+
+// mergeObject changes and returns original.
+func (p place) mergeObject(original, patch object) (object, error) {
+	if what, ok := patch[directive]; ok {
+		switch what {
+		case replace:
+			delete(patch, directive)
+			clean, _ := withoutDirectives(patch)
+			patch, _ = clean.(object)
+			return patch, nil
+		case remove:
+			return object{}, nil
+		}
+		return nil, fmt.Errorf("%s: %v is neither %s nor %s", directive, what, replace, remove)
+	}
+	if original == nil {
+		original = object{}
+	}
+	if err := retain(original, patch); err != nil {
+		return nil, err
+	}
+	if err := p.mergeOrdered(original, patch); err != nil {
+		return nil, err
+	}
+	for key, value := range patch {
+		if name, ok := strings.CutPrefix(key, deletePrimitive); ok {
+			if err := deleteFrom(original, name, value); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if value == nil {
+			delete(original, key)
+			continue
+		}
+		merged, keep, err := p.mergeValue(key, original[key], value)
+		switch {
+		case err != nil:
+			return nil, err
+		case keep:
+			original[key] = merged
+		default:
+			delete(original, key)
+		}
+	}
+	return original, nil
+}
+
+// mergeValue returns what a key holds after the patch, and whether it holds anything.
+func (p place) mergeValue(key string, have, value any) (any, bool, error) {
+	switch value := value.(type) {
+	case object:
+		if have, ok := have.(object); ok {
+			merged, err := p.field(key).mergeObject(have, value)
+			return merged, true, err
+		}
+	case list:
+		if have, ok := have.(list); ok {
+			f := p.field(key)
+			if !f.merges {
+				clean, keep := withoutDirectives(value)
+				return clean, keep, nil
+			}
+			merged, err := f.mergeList(have, value)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", key, err)
+			}
+			return merged, true, err
+		}
+	}
+	clean, keep := withoutDirectives(value)
+	return clean, keep, nil
+}
+
+// retain obeys $retainKeys: nothing stays in original but the keys named. What the patch sets must be among them.
+func retain(original, patch object) error {
+	value, ok := patch[retainKeys]
+	if !ok {
+		return nil
+	}
+	delete(patch, retainKeys)
+	names, ok := value.(list)
+	if !ok {
+		return fmt.Errorf("%s: must be a list of keys", retainKeys)
+	}
+	keep := map[string]bool{}
+	for _, n := range names {
+		name, ok := n.(string)
+		if !ok {
+			return fmt.Errorf("%s: must be a list of keys", retainKeys)
+		}
+		keep[name] = true
+	}
+	for key, value := range patch {
+		if value != nil && !keep[key] && !strings.HasPrefix(key, deletePrimitive) && !strings.HasPrefix(key, elementOrder) {
+			return fmt.Errorf("%s: the patch sets %q, which is not among the keys", retainKeys, key)
+		}
+	}
+	for key := range original {
+		if !keep[key] {
+			delete(original, key)
+		}
+	}
+	return nil
+}
+
+// deleteFrom obeys $deleteFromPrimitiveList.
+func deleteFrom(original object, name string, value any) error {
+	gone, ok := value.(list)
+	if !ok {
+		return fmt.Errorf("%s%s: must be a list of values", deletePrimitive, name)
+	}
+	have, ok := original[name].(list)
+	if !ok {
+		return nil
+	}
+	left := list{}
+	for _, v := range have {
+		if indexOf(gone, v, "") < 0 {
+			left = append(left, v)
+		}
+	}
+	original[name] = left
+	return nil
+}
+
+// isDirective reports whether a key tells how to merge. No field of ours begins like that.
+func isDirective(key string) bool {
+	return key == directive || key == retainKeys || strings.HasPrefix(key, deletePrimitive) || strings.HasPrefix(key, elementOrder)
+}
+
+// withoutDirectives cleans what a patch brings anew: nulls and directives mean nothing there. It reports whether
+// anything of it stays.
+func withoutDirectives(value any) (any, bool) {
+	switch value := value.(type) {
+	case object:
+		if _, ok := value[directive]; ok {
+			return nil, false
+		}
+		for k, v := range value {
+			clean, keep := withoutDirectives(v)
+			if v == nil || !keep || isDirective(k) {
+				delete(value, k)
+				continue
+			}
+			value[k] = clean
+		}
+	case list:
+		left := list{}
+		for _, v := range value {
+			if clean, keep := withoutDirectives(v); keep {
+				left = append(left, clean)
+			}
+		}
+		return left, true
+	}
+	return value, true
 }
