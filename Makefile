@@ -69,6 +69,11 @@ images: ## Build the tests' images as well (needs Debian's busybox-static)
 	@tools/need.sh busybox
 	@go run $(IMAGE_BUILDER) -out build/images
 
+# The same as deploy/compose/Dockerfile makes, for machines that reach no registry.
+.PHONY: images-services
+images-services: runtimes $(TOOLS)/etcd $(TOOLS)/jaeger ## Write the images of deploy/compose to build/images/compose, without docker or a registry
+	@go run $(IMAGE_BUILDER) -out build/images/compose -version $(VERSION) compose
+
 # make up needs the example's image alone: the tests' needs a static busybox.
 $(EXAMPLE_IMAGE): $(wildcard examples/gpu-worker/*.go test/images/cmd/images/*.go kit/ociarchive/*.go)
 	@go run $(IMAGE_BUILDER) -out build/images gpu-worker
@@ -127,10 +132,28 @@ test: need-test runtimes build images $(REPORT) $(TOOLS)/grpcurl ## Every test, 
 need-test:
 	@tools/need.sh linux root go cc busybox
 
+# It starts a docker daemon of its own, and ends it.
+.PHONY: test-compose
+test-compose: need-compose images-services build $(EXAMPLE_IMAGE) $(REPORT) $(TOOLS)/grpcurl $(TOOLS)/docker-compose ## Test deploy/compose as users run it (Linux, root, docker)
+	@set -o pipefail; mkdir -p build/test; \
+	  go test -json -count=1 -timeout 20m -tags compose $(GOTESTFLAGS) ./test/compose | $(REPORT) -summary build/test/summary-compose
+
+.PHONY: need-compose
+need-compose:
+	@tools/need.sh linux root go cc docker
+
 .PHONY: bench
 bench: need-test runtimes build images ## Measure a real cluster; prints ratios, appends to build/bench/*.jsonl (Linux, root)
 	@mkdir -p build/bench
 	@go run ./test/bench -out build/bench
+
+.PHONY: bench-trace
+bench-trace: build ## Measure what tracing costs: pods per second with tracing off, 1 % and 100 %; appends to build/bench/trace.jsonl
+	@go run ./test/bench/trace -out build/bench
+
+.PHONY: recordings
+recordings: build ## Record up and trace as SVG pictures in docs/img, from the commands themselves (no root)
+	@go run ./test/recordings -out docs/img
 
 $(REPORT): $(wildcard tools/testreport/*.go)
 	@mkdir -p $(TOOLS)
@@ -140,7 +163,7 @@ $(REPORT): $(wildcard tools/testreport/*.go)
 
 .PHONY: ci
 ci: ## All of the checks below and every test; ends with what each took
-	@tools/ci.sh gen-check tidy-check lint vet-standalone cross "test RACE=1"
+	@tools/ci.sh gen-check tidy-check lint vet-standalone cross "test RACE=1" test-compose
 
 .PHONY: gen-check
 gen-check: $(TOOLS)/buf $(TOOLS)/protoc-gen-go ## proto/gen is what proto/ generates
@@ -181,6 +204,23 @@ $(TOOLS)/protoc-gen-go: tools/protoc/go.mod
 
 $(TOOLS)/grpcurl: tools/grpcurl/go.mod
 	$(call tool,grpcurl,github.com/fullstorydev/grpcurl/cmd/grpcurl,about a minute)
+
+$(TOOLS)/docker-compose: tools/compose/go.mod
+	@echo "building docker-compose from tools/compose (about 2.5 minutes on two cores) ..."
+	@mkdir -p $(TOOLS)
+	@GOWORK=off CGO_ENABLED=0 go -C tools/compose build -trimpath \
+	  -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$$(awk '$$1 == "github.com/docker/compose/v2" { print $$2 }' tools/compose/go.mod)" \
+	  -o $(CURDIR)/$@ github.com/docker/compose/v2/cmd
+
+# One build for both. etcd's package is called server.
+$(TOOLS)/etcd: tools/etcd/go.mod
+	@echo "building etcd and etcdctl from tools/etcd (about a minute) ..."
+	@mkdir -p $(TOOLS)
+	@GOWORK=off CGO_ENABLED=0 go -C tools/etcd build -trimpath -ldflags=-s -o $(CURDIR)/$(TOOLS)/ go.etcd.io/etcd/etcdctl/v3
+	@GOWORK=off CGO_ENABLED=0 go -C tools/etcd build -trimpath -ldflags=-s -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
+
+$(TOOLS)/jaeger: tools/jaeger/go.mod
+	$(call tool,jaeger,github.com/jaegertracing/jaeger/cmd/jaeger,about 5.5 minutes on two cores)
 
 $(TOOLS)/golangci-lint: tools/golangci-lint/go.mod
 	$(call tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,about 4 minutes on two cores)

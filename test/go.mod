@@ -60,7 +60,7 @@ require (
 require (
 	github.com/google/go-cmp v0.7.0
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
-	golang.org/x/sys v0.50.0 // indirect
+	golang.org/x/sys v0.50.0
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/protobuf v1.36.12
 	k8s.io/api v0.37.2

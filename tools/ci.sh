@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-rm -f build/test/summary
+rm -f build/test/summary*
 table=() failed=()
 all=$SECONDS
 for target in "$@"; do
@@ -19,5 +19,6 @@ echo
 printf '%s\n' "${table[@]}"
 printf '  %-18s %5d s\n' together $((SECONDS - all))
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
-cat build/test/summary 2>/dev/null || echo "no tests were run"
+cat build/test/summary* 2>/dev/null | awk '{ passed += $1; failed += $3 }
+  END { if (NR) printf "%d passed, %d failed\n", passed, failed; else print "no tests were run" }'
 [ ${#failed[@]} -eq 0 ]

@@ -17,6 +17,8 @@ for what in "$@"; do
     have "${cc%% *}" || missing+=("a C compiler ($cc): apt-get install gcc libc6-dev") ;;
   git)
     have git || missing+=("git: apt-get install git") ;;
+  docker)
+    have dockerd && have docker || missing+=("docker, with its daemon: apt-get install docker.io (from Debian 13 on: docker.io docker-cli)") ;;
   busybox)
     # The test images' shell: it stands alone in an image, so it must be the static one.
     if ! have busybox || ldd "$(command -v busybox)" >/dev/null 2>&1; then

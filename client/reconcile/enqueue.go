@@ -50,7 +50,7 @@ func EnqueueSelf[T client.Object](r *Runner) informer.Handler[T] {
 	h := EnqueueMapped(r, func(object T) []Key { return []Key{KeyOf(object)} })
 	add, remove := h.Add, h.Delete
 	h.Add = func(object T, initial bool) {
-		if !initial {
+		if !initial || untouched(object) {
 			r.sights.saw(object)
 		}
 		add(object, initial)

@@ -113,6 +113,14 @@ type sight struct {
 	at  time.Time
 }
 
+// untouched reports whether no controller has acted on the object yet: those that were there before this process may have
+// been seen by the one before it, and then its traces have told.
+func untouched(object client.Object) bool {
+	m := object.ProtoReflect()
+	status := m.Descriptor().Fields().ByName("status")
+	return status == nil || !m.Has(status)
+}
+
 func (s *sights) saw(object client.Object) {
 	meta := object.GetMetadata()
 	if !tracing.Sampled(meta) {

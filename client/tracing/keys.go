@@ -34,6 +34,8 @@ const (
 	KeyPodGroup = attribute.Key("trireme.pod_group")
 	// KeyCount is of what the span's name says.
 	KeyCount = attribute.Key("trireme.count")
+	// KeyFailed is how many of them came to nothing.
+	KeyFailed = attribute.Key("trireme.failed")
 	// KeyNodes is how many nodes were looked at, KeyFeasible how many of them would do.
 	KeyNodes    = attribute.Key("trireme.nodes")
 	KeyFeasible = attribute.Key("trireme.feasible_nodes")

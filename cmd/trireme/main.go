@@ -36,7 +36,10 @@ func main() {
 	}
 	add("cluster", append(up.Commands(), certs.Commands()...)...)
 	add("service", service.Commands()...)
-	cli.AddTo(root, cli.Deps{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Dial: cli.Dial, Version: telemetry.Version()})
+	cli.AddTo(root, cli.Deps{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Dial: cli.Dial, Version: telemetry.Version(),
+		Node: []*cobra.Command{up.JoinCommand()},
+	})
 
 	daemon.Main(func(ctx context.Context) error { return root.ExecuteContext(ctx) })
 }

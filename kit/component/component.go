@@ -67,6 +67,9 @@ type Publisher struct {
 	informer *informer.Factory
 	base     *componentv1.ComponentStatus
 
+	wake    chan struct{}
+	beating sync.Mutex
+
 	mu       sync.Mutex
 	sent     time.Time     // when the last heartbeat was written
 	shown    bool          // the watch has shown it
@@ -85,6 +88,7 @@ func New(conn grpc.ClientConnInterface, cfg Config) *Publisher {
 		objects:  client.For[*componentv1.Component](conn),
 		informer: informer.NewFactory(conn, cfg.Logger),
 		base:     Status(time.Now(), nil),
+		wake:     make(chan struct{}, 1),
 	}
 	if cfg.Address != "" {
 		p.base.Address = proto.String(cfg.Address)
@@ -127,15 +131,27 @@ func Instance(address, socket string) string {
 	if err != nil {
 		host = "localhost"
 	}
-	if _, port, err := net.SplitHostPort(address); err == nil {
-		return host + "-" + port
-	}
 	if socket != "" {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(socket)) // it never fails
 		return fmt.Sprintf("%s-%08x", host, h.Sum32())
 	}
+	if _, port, err := net.SplitHostPort(address); err == nil {
+		return host + "-" + port
+	}
 	return host + "-" + strconv.Itoa(os.Getpid())
+}
+
+// Wake makes the next heartbeat come at once, because something that it tells has changed. It never blocks, and does
+// nothing on a nil Publisher.
+func (p *Publisher) Wake() {
+	if p == nil {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Run publishes until ctx ends, then deletes the object. A gateway that does not answer is no failure: the next heartbeat
@@ -151,11 +167,23 @@ func (p *Publisher) Run(ctx context.Context) error {
 				return nil
 			})
 		}},
+		daemon.Task{Name: "news", Run: func(ctx context.Context) error {
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-p.wake:
+					p.report(ctx, p.beat(ctx))
+				}
+			}
+		}},
 	)
 }
 
 // beat writes the status once.
 func (p *Publisher) beat(ctx context.Context) error {
+	p.beating.Lock()
+	defer p.beating.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, Period)
 	defer cancel()
 	c := &componentv1.Component{Metadata: &metav1.ObjectMeta{Name: p.name}, Status: p.status()}

@@ -24,8 +24,8 @@ const (
 	caLifetime = 10 * 365 * 24 * time.Hour
 	// DefaultLifetime is how long an issued certificate is valid.
 	DefaultLifetime = 365 * 24 * time.Hour
-	// clockSkew is how far the clocks of two machines may differ at the moment a certificate is issued.
-	clockSkew = 5 * time.Minute
+	// ClockSkew is how far before its signing a certificate begins: so much may the clocks of two machines differ then.
+	ClockSkew = 5 * time.Minute
 )
 
 // CA signs certificates. It is safe for concurrent use.
@@ -149,7 +149,7 @@ func template(subject pkix.Name, lifetime time.Duration) (*x509.Certificate, err
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      subject,
-		NotBefore:    now.Add(-clockSkew),
+		NotBefore:    now.Add(-ClockSkew),
 		NotAfter:     now.Add(lifetime),
 	}, nil
 }

@@ -107,6 +107,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 			MinConnectTimeout: 3 * time.Second,
 		}),
 	}
+	own = append(own, clientMetrics(cfg.Address)...)
 	target := cfg.Address
 	if servers != nil {
 		list := manual.NewBuilderWithScheme("gateways")

@@ -48,25 +48,14 @@ func Diagnose(ctx context.Context, cfg ClientConfig) error {
 	if err := ownCertificate(files.certificate(), cfg.CertFile); err != nil {
 		return err
 	}
-	conn, err := dialFor(ctx, "tcp", address)
+	secure, err := handshake(ctx, address, files.certificate())
 	if err != nil {
 		return err
 	}
+	defer func() { _ = secure.Close() }()
 	name := cfg.ServerName
 	if name == "" {
 		name, _, _ = net.SplitHostPort(address) // dialled already
-	}
-	secure := tls.Client(conn, &tls.Config{
-		MinVersion: tls.VersionTLS13, ServerName: name, NextProtos: []string{"h2"},
-		InsecureSkipVerify: true, // looked at below, to tell one fault from another
-		Certificates:       []tls.Certificate{*files.certificate()},
-	})
-	defer func() { _ = secure.Close() }()
-	if err := secure.SetDeadline(time.Now().Add(diagnoseTimeout)); err != nil {
-		return err
-	}
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return fmt.Errorf("%s does not speak TLS as Trireme does (%w): is it the port of a gateway?", address, err)
 	}
 	if err := CheckServer(secure.ConnectionState().PeerCertificates, files.pool, name, address); err != nil {
 		return fmt.Errorf("%w (the CA is %s)", err, cfg.CAFile)
@@ -77,6 +66,40 @@ func Diagnose(ctx context.Context, cfg ClientConfig) error {
 			address, cfg.CertFile, err)
 	}
 	return nil
+}
+
+// ShownBy returns the certificates that a server shows to somebody who has none. Nothing is said about whether they can be
+// trusted.
+func ShownBy(ctx context.Context, address string) ([]*x509.Certificate, error) {
+	secure, err := handshake(ctx, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	return secure.ConnectionState().PeerCertificates, secure.Close()
+}
+
+// handshake connects without looking at what the server shows.
+func handshake(ctx context.Context, address string, own *tls.Certificate) (*tls.Conn, error) {
+	conn, err := dialFor(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	conf := &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		InsecureSkipVerify: true, // the caller looks, to tell one fault from another
+	}
+	if own != nil {
+		conf.Certificates = []tls.Certificate{*own}
+	}
+	secure := tls.Client(conn, conf)
+	if err := secure.SetDeadline(time.Now().Add(diagnoseTimeout)); err != nil {
+		return nil, errors.Join(err, secure.Close())
+	}
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = secure.Close() // the handshake's error tells
+		return nil, fmt.Errorf("%s does not speak TLS as Trireme does (%w): is it the port of a gateway?", address, err)
+	}
+	return secure, nil
 }
 
 func dialFor(ctx context.Context, network, address string) (net.Conn, error) {

@@ -5,17 +5,21 @@ package controller
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
 	"trireme.dev/client/event"
 	"trireme.dev/client/informer"
 	"trireme.dev/client/leader"
+	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/kit/telemetry"
 )
 
 // Controller is the service. Make it with New and Run it once.
@@ -24,6 +28,11 @@ type Controller struct {
 	logger *slog.Logger
 	conn   *grpc.ClientConn
 	server *rpc.Server // nil where it listens nowhere
+	errors *component.Errors
+	leads  atomic.Bool
+	self   *component.Publisher // nil in tests
+	// informers are set once it runs.
+	informers atomic.Pointer[informer.Factory]
 }
 
 // New checks the configuration and prepares to dial.
@@ -38,7 +47,9 @@ func New(cfg Config, logger *slog.Logger) (*Controller, error) {
 		}
 		cfg.Identity = host + "_" + rand.Text()[:8]
 	}
-	c := &Controller{cfg: cfg, logger: logger}
+	c := &Controller{cfg: cfg}
+	logger, c.errors = component.Remember(logger)
+	c.logger = logger
 	var err error
 	if cfg.Socket != "" || cfg.Listen != "" {
 		c.server, err = rpc.NewServer(rpc.ServerConfig{
@@ -53,6 +64,10 @@ func New(cfg Config, logger *slog.Logger) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.self = component.New(c.conn, component.Config{
+		Component: "controller", Instance: component.Instance(cfg.Listen, cfg.Socket), Address: cfg.Listen,
+		Leader: c.leads.Load, SpansDropped: telemetry.SpansDropped, Errors: c.errors, Logger: logger,
+	})
 	return c, nil
 }
 
@@ -69,11 +84,24 @@ func (c *Controller) Run(ctx context.Context) error {
 			return err
 		}
 		return daemon.Run(ctx, work...)
+	}}, {Name: "component", Run: func(ctx context.Context) error {
+		if err := rpc.WaitServing(ctx, c.conn); err != nil {
+			return err
+		}
+		return c.self.Run(ctx)
 	}}}
 	if c.server != nil {
 		tasks = append(tasks, daemon.Task{Name: "server", Run: c.server.Run})
 	}
 	return daemon.Run(ctx, tasks...)
+}
+
+// Ready reports what it still waits for. A standby that has seen the cluster is ready: it can take over at once.
+func (c *Controller) Ready() error {
+	if f := c.informers.Load(); f == nil || !f.HasSynced() {
+		return errors.New("the cluster has not been seen yet")
+	}
+	return nil
 }
 
 // tasks builds the controllers on a connection to the gateway.
@@ -84,12 +112,16 @@ func (c *Controller) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error)
 	if err != nil {
 		return nil, err
 	}
+	c.informers.Store(factory)
 	// A standby keeps its informers warm, so that it takes over with what it knows.
 	control := func(ctx context.Context) error {
 		if err := factory.WaitForSync(ctx); err != nil {
 			return err
 		}
 		c.logger.Info("controlling")
+		c.leads.Store(true)
+		c.self.Wake()
+		defer c.leads.Store(false)
 		var running []daemon.Task
 		for _, controller := range controllers {
 			running = append(running, daemon.Task{Name: controller.Config().Name, Run: controller.Run})

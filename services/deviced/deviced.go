@@ -9,9 +9,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
+	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
 	devicev1 "trireme.dev/proto/gen/trireme/device/v1"
 	"trireme.dev/services/deviced/internal/inventory"
 	"trireme.dev/services/deviced/internal/plugin"
@@ -34,6 +37,9 @@ func New(cfg Config, logger *slog.Logger) (*Deviced, error) {
 	if err != nil {
 		return nil, err
 	}
+	logger, errs := component.Remember(logger)
+	started := time.Now()
+	self := func() *componentv1.ComponentStatus { return component.Status(started, errs) }
 	d := &Deviced{}
 	for _, entry := range cfg.PluginDirs {
 		node, dir := splitDir(entry)
@@ -43,7 +49,7 @@ func New(cfg Config, logger *slog.Logger) (*Deviced, error) {
 		}
 		for _, pool := range pools {
 			d.pools = append(d.pools, pool)
-			d.plugins = append(d.plugins, plugin.New(pool, dir, logger))
+			d.plugins = append(d.plugins, plugin.New(pool, dir, self, logger))
 		}
 	}
 	if cfg.Socket != "" {
@@ -102,6 +108,7 @@ func (d *Deviced) Run(ctx context.Context) error {
 	if d.server != nil {
 		tasks = append(tasks, daemon.Task{Name: "server", Run: d.server.Run})
 	}
+	tasks = append(tasks, daemon.Task{Name: "metrics", Run: d.metrics})
 	for _, pool := range d.pools {
 		tasks = append(tasks, daemon.Task{Name: "inventory of " + pool.Resource, Run: pool.Run})
 	}

@@ -18,6 +18,7 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/kit/rpc"
+	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
 	devicev1 "trireme.dev/proto/gen/trireme/device/v1"
 	"trireme.dev/services/deviced"
 )
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type agent struct {
 	v1beta1.UnimplementedRegistrationServer
 	dir        string
+	endpoint   string
 	registered chan *v1beta1.RegisterRequest
 	refuse     bool
 	server     *grpc.Server
@@ -77,12 +79,19 @@ func (a *agent) plugin(t *testing.T) v1beta1.DevicePluginClient {
 	if in.GetVersion() != "v1beta1" || in.GetResourceName() != "nvidia.com/gpu" {
 		t.Fatalf("registration %v", in)
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(a.dir, in.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	a.endpoint = in.GetEndpoint()
+	return v1beta1.NewDevicePluginClient(a.conn(t))
+}
+
+// conn dials the plugin that registered last.
+func (a *agent) conn(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(a.dir, a.endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return v1beta1.NewDevicePluginClient(conn)
+	return conn
 }
 
 func receive[T any](t *testing.T, c <-chan T) T {
@@ -201,6 +210,11 @@ func TestPluginRegistersListsAndAllocates(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "GPU-n2-0") {
 		t.Errorf("err = %v, want one that names the unknown device", err)
+	}
+
+	told, err := componentv1.NewStatusServiceClient(a.conn(t)).GetStatus(t.Context(), &componentv1.GetStatusRequest{})
+	if err != nil || told.GetStatus().GetVersion() == "" || told.GetStatus().GetPid() != int64(os.Getpid()) {
+		t.Errorf("status %v, %v", told, err)
 	}
 
 	conn, err := rpc.Dial(rpc.ClientConfig{Address: "unix://" + socket})

@@ -24,6 +24,9 @@ const (
 type Config struct {
 	// Gateway is how to reach the gateway; the certificate is the node's, and is also shown to callers on Listen.
 	Gateway rpc.ClientConfig
+	// RenewCertificate has the gateway sign the next certificate before this one ends. The certificate and its key must
+	// then be one file, which is replaced.
+	RenewCertificate bool
 	// Listen is a host:port at which the gateway reaches the agent; without it there are no logs and no exec.
 	Listen string
 	// Socket is the agent's own unix socket; empty for none.
@@ -53,10 +56,11 @@ type Config struct {
 // AddFlags registers the flags of all fields.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Gateway.AddFlags(fs)
+	fs.BoolVar(&c.RenewCertificate, "renew-certificate", c.RenewCertificate, "renew the certificate before it ends; --cert and --key must name one file with both")
 	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` at which the gateway reaches the agent")
 	fs.StringVar(&c.Socket, "socket", c.Socket, "the agent's own unix `socket`")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` of the node, the host's by default; with --simulate the prefix of names, sim by default")
-	fs.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "`address` of the node")
+	fs.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "`address` by which other nodes and the gateway reach this one, where it has several; the host's first by default")
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for all that must outlive the agent")
 	fs.StringVar(&c.RunDir, "run-dir", c.RunDir, "`folder` for what ends with the machine, /run/trireme by default")
 	fs.StringVar(&c.PluginDir, "plugin-dir", c.PluginDir, "`folder` where device plugins meet the agent")
@@ -73,6 +77,9 @@ func (c *Config) Validate() error {
 	var errs []error
 	if err := c.Gateway.Validate(); err != nil {
 		errs = append(errs, err)
+	}
+	if c.RenewCertificate && (c.Gateway.CertFile == "" || c.Gateway.CertFile != c.Gateway.KeyFile) {
+		errs = append(errs, errors.New("--renew-certificate: --cert and --key must name one file that holds both"))
 	}
 	if !filepath.IsAbs(c.StateDir) {
 		errs = append(errs, fmt.Errorf("--state-dir %q: want an absolute path", c.StateDir))

@@ -19,9 +19,13 @@ import (
 	"trireme.dev/client/event"
 	"trireme.dev/client/informer"
 	"trireme.dev/client/quantity"
+	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/loop"
 	"trireme.dev/kit/rpc"
 	"trireme.dev/kit/telemetry"
+	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
+	"trireme.dev/services/nodeagent/internal/certificate"
 	"trireme.dev/services/nodeagent/internal/containerspec"
 	"trireme.dev/services/nodeagent/internal/devices"
 	"trireme.dev/services/nodeagent/internal/node"
@@ -29,6 +33,7 @@ import (
 	"trireme.dev/services/nodeagent/internal/podworker"
 	"trireme.dev/services/nodeagent/internal/routes"
 	"trireme.dev/services/nodeagent/internal/runtime"
+	"trireme.dev/services/nodeagent/internal/runtime/observed"
 	"trireme.dev/services/nodeagent/internal/runtime/simulated"
 	"trireme.dev/services/nodeagent/internal/server"
 	"trireme.dev/services/nodeagent/internal/volume"
@@ -38,6 +43,10 @@ import (
 type Agent struct {
 	cfg    Config
 	logger *slog.Logger
+	errors *component.Errors
+
+	mu    sync.Mutex
+	nodes []*oneNode // once they are wired
 }
 
 // New checks the configuration.
@@ -49,7 +58,8 @@ func New(cfg Config, logger *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{cfg: cfg, logger: logger}, nil
+	logger, errs := component.Remember(logger)
+	return &Agent{cfg: cfg, logger: logger, errors: errs}, nil
 }
 
 // Run works until ctx ends. Containers keep running then, and the next agent takes them up.
@@ -59,7 +69,41 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return a.serve(ctx, conn)
+	tasks := []daemon.Task{
+		{Name: "agent", Run: func(ctx context.Context) error { return a.serve(ctx, conn) }},
+		{Name: "reach the gateway", Run: func(ctx context.Context) error { return a.explain(ctx, conn) }},
+	}
+	if a.cfg.RenewCertificate {
+		tasks = append(tasks, daemon.Task{Name: "certificate", Run: certificate.New(conn, a.cfg.Gateway.CertFile, a.logger).Run})
+	}
+	return daemon.Run(ctx, tasks...)
+}
+
+// explainAfter is how long a gateway may take to answer before the log says what may be the matter.
+const explainAfter = 5 * time.Second
+
+// explain says why the gateway is not reached, for as long as it has not been.
+func (a *Agent) explain(ctx context.Context, conn *grpc.ClientConn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	said := ""
+	return daemon.Run(ctx,
+		daemon.Task{Name: "wait", Run: func(ctx context.Context) error {
+			defer cancel()
+			// Whatever it is, the nodes' own waiting fails by it too.
+			_ = rpc.WaitServing(ctx, conn)
+			return nil
+		}},
+		daemon.Task{Name: "say", Run: func(ctx context.Context) error {
+			return loop.Every(ctx, loop.Config{Name: "reach the gateway", Period: explainAfter, Delay: explainAfter, Logger: a.logger}, func(ctx context.Context) error {
+				if err := rpc.Diagnose(ctx, a.cfg.Gateway); err != nil && err.Error() != said && ctx.Err() == nil {
+					said = err.Error()
+					a.logger.LogAttrs(ctx, slog.LevelError, "gateway not reached", slog.String(telemetry.KeyError, said))
+				}
+				return nil
+			})
+		}},
+	)
 }
 
 // serve runs all nodes over a connection to the gateway.
@@ -78,12 +122,13 @@ func (a *Agent) serve(ctx context.Context, conn grpc.ClientConnInterface) error 
 		tasks = append(tasks, daemon.Task{Name: "server", Run: api.Run})
 	}
 	var served []*server.Node
+	var nodes []*oneNode
 	for _, name := range a.cfg.nodeNames() {
 		n, err := a.node(ctx, conn, name, api)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
 		}
-		served = append(served, n.served)
+		served, nodes = append(served, n.served), append(nodes, n)
 		tasks = append(tasks, daemon.Task{Name: "node " + name, Run: func(ctx context.Context) error {
 			// An agent that starts together with its gateway is not to sit out the pause after a first failure.
 			if err := rpc.WaitServing(ctx, conn); err != nil {
@@ -92,8 +137,13 @@ func (a *Agent) serve(ctx context.Context, conn grpc.ClientConnInterface) error 
 			return n.run(ctx)
 		}})
 	}
+	a.mu.Lock()
+	a.nodes = nodes
+	a.mu.Unlock()
 	if api != nil {
-		server.New(served, telemetry.Version(), a.cfg.Gateway.InsecureTCP, a.logger).Register(api)
+		started := time.Now()
+		self := func() *componentv1.ComponentStatus { return component.Status(started, a.errors) }
+		server.New(served, self, a.cfg.Gateway.InsecureTCP, a.logger).Register(api)
 	}
 	return daemon.Run(ctx, tasks...)
 }
@@ -101,6 +151,8 @@ func (a *Agent) serve(ctx context.Context, conn grpc.ClientConnInterface) error 
 // oneNode is all that works for one node.
 type oneNode struct {
 	served *server.Node
+	self   *node.Manager
+	engine runtime.Runtime
 	api    *rpc.Server
 	tasks  []daemon.Task
 	last   []daemon.Task
@@ -110,10 +162,11 @@ type oneNode struct {
 func (a *Agent) node(ctx context.Context, conn grpc.ClientConnInterface, name string, api *rpc.Server) (*oneNode, error) {
 	logger := a.logger.With(slog.String(telemetry.KeyNode, name))
 	dir := a.cfg.nodeDir(name)
-	engine, tasks, err := a.runtime(ctx, dir, logger)
+	bare, tasks, err := a.runtime(ctx, dir, logger)
 	if err != nil {
 		return nil, err
 	}
+	engine := observed.New(bare)
 	info, err := engine.Info(ctx)
 	if err != nil {
 		return nil, err
@@ -145,12 +198,13 @@ func (a *Agent) node(ctx context.Context, conn grpc.ClientConnInterface, name st
 		Conn: conn, Runtime: engine, Devices: plugins, Events: events, Logger: logger,
 		Volumes: volume.New(volume.Config{Dir: filepath.Join(dir, "pods"), Simulated: a.cfg.Simulate > 0}),
 	})
-	tasks = append(tasks, routing(name, engine, routes.Deps{Factory: factory, Events: events, Logger: logger})...)
+	tasks = append(tasks, routing(name, bare, routes.Deps{Factory: factory, Events: events, Logger: logger})...)
 	source := podsource.New(factory, name, podsource.Sink{Update: pods.Update, Delete: pods.Delete, Synced: pods.Synced})
 	return &oneNode{
-		served: &server.Node{Name: name, Simulated: a.cfg.Simulate > 0, Runtime: engine, Pods: pods, LogDir: logDir},
-		api:    api,
+		served: &server.Node{Name: name, Simulated: a.cfg.Simulate > 0, Runtime: engine, Pods: pods, LogDir: logDir, Plugins: plugins.Plugins},
+		self:   self, engine: engine, api: api,
 		tasks: append(tasks,
+			daemon.Task{Name: "metrics", Run: newNodeMetrics(name, pods, plugins).run},
 			daemon.Task{Name: "watch", Run: factory.Run},
 			daemon.Task{Name: "pod source", Run: source.Run},
 			daemon.Task{Name: "pod workers", Run: pods.Run},

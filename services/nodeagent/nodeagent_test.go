@@ -29,6 +29,7 @@ type cluster struct {
 	conn    *grpc.ClientConn
 	dir     string
 	stop    func()
+	agent   *Agent
 	pods    *client.Resource[*corev1.Pod]
 	nodes   *client.Resource[*corev1.Node]
 }
@@ -81,6 +82,7 @@ func (c *cluster) startWith(cfg Config) {
 	if err != nil {
 		c.Fatal(err)
 	}
+	c.agent = agent
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- agent.serve(ctx, c.conn) }()

@@ -12,17 +12,21 @@ package scheduler
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
 	"trireme.dev/client/informer"
 	"trireme.dev/client/leader"
+	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/bind"
@@ -42,6 +46,11 @@ type Scheduler struct {
 	logger  *slog.Logger
 	conn    *grpc.ClientConn
 	server  *rpc.Server // nil where it listens nowhere
+	errors  *component.Errors
+	leads   atomic.Bool
+	self    *component.Publisher // nil in tests
+	// informers are set once it runs.
+	informers atomic.Pointer[informer.Factory]
 }
 
 // New checks the configuration and prepares to dial. Plugins of third parties come after the scheduler's own.
@@ -59,7 +68,9 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 		}
 		cfg.Identity = host + "_" + rand.Text()[:8]
 	}
-	s := &Scheduler{cfg: cfg, profile: append(plugins.Default(), extra...), logger: logger}
+	s := &Scheduler{cfg: cfg, profile: append(plugins.Default(), extra...)}
+	logger, s.errors = component.Remember(logger)
+	s.logger = logger
 	var err error
 	if cfg.Socket != "" || cfg.Listen != "" {
 		s.server, err = rpc.NewServer(rpc.ServerConfig{
@@ -74,6 +85,10 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 	if err != nil {
 		return nil, err
 	}
+	s.self = component.New(s.conn, component.Config{
+		Component: "scheduler", Instance: component.Instance(cfg.Listen, cfg.Socket), Address: cfg.Listen,
+		Leader: s.leads.Load, SpansDropped: telemetry.SpansDropped, Errors: s.errors, Logger: logger,
+	})
 	return s, nil
 }
 
@@ -90,11 +105,24 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			return err
 		}
 		return daemon.Run(ctx, work...)
+	}}, {Name: "component", Run: func(ctx context.Context) error {
+		if err := rpc.WaitServing(ctx, s.conn); err != nil {
+			return err
+		}
+		return s.self.Run(ctx)
 	}}}
 	if s.server != nil {
 		tasks = append(tasks, daemon.Task{Name: "server", Run: s.server.Run})
 	}
 	return daemon.Run(ctx, tasks...)
+}
+
+// Ready reports what it still waits for. A standby that has seen the cluster is ready: it can take over at once.
+func (s *Scheduler) Ready() error {
+	if f := s.informers.Load(); f == nil || !f.HasSynced() {
+		return errors.New("the cluster has not been seen yet")
+	}
+	return nil
 }
 
 // tasks builds the chain on a connection to the gateway.
@@ -122,7 +150,8 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	factory := informer.NewFactory(conn, s.logger)
 	in := &intake.Intake{SchedulerName: s.cfg.SchedulerName, Queue: waiting, Cache: nodes, Framework: fw, Logger: s.logger}
 	in.Register(factory)
-	loop := cycle.New(cycle.Deps{Queue: waiting, Cache: nodes, Framework: fw, Reporter: reporter, Logger: s.logger}, s.cfg.Seed)
+	s.informers.Store(factory)
+	loop := cycle.New(cycle.Deps{Queue: waiting, Cache: nodes, Framework: fw, Reporter: reporter, Logger: s.logger, Profile: s.cfg.SchedulerName}, s.cfg.Seed)
 
 	// A standby keeps queue and cache warm, so that it takes over with what it knows.
 	schedule := func(ctx context.Context) error {
@@ -130,6 +159,9 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 			return err
 		}
 		s.logger.Info("scheduling")
+		s.leads.Store(true)
+		s.self.Wake()
+		defer s.leads.Store(false)
 		return loop.Run(ctx)
 	}
 	lead := schedule
@@ -143,6 +175,11 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		{Name: "queue", Run: waiting.Run},
 		{Name: "reporter", Run: reporter.Run},
 		{Name: "cycle", Run: lead},
+		{Name: "metrics", Run: func(ctx context.Context) error {
+			defer loop.Observe()()
+			<-ctx.Done()
+			return nil
+		}},
 	}, nil
 }
 

@@ -38,6 +38,8 @@ func checks() []check {
 		{"references", references},
 		{"glossary", glossary},
 		{"targets", targets},
+		{"metrics", metricTable},
+		{"dashboards", dashboards},
 	}
 }
 

@@ -32,6 +32,8 @@ type Deps struct {
 	Dial func(contexts.Context) (*grpc.ClientConn, error)
 	// Version of this program.
 	Version string
+	// Node are further commands of `trireme node`, which need no gateway to begin with.
+	Node []*cobra.Command
 }
 
 // Dial connects as a context says.
@@ -72,9 +74,15 @@ func AddTo(root *cobra.Command, deps Deps) {
 		c.diffCommand(), c.editCommand(), c.labelCommand(), c.annotateCommand(), c.scaleCommand(), c.rolloutCommand(), c.waitCommand(),
 		c.eventsCommand())
 	group("pods", "Look into pods:",
-		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand())
+		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand(), c.traceCommand())
 	group("nodes", "Look after nodes:",
-		c.cordonCommand(true), c.cordonCommand(false), c.taintCommand(), c.imageCommand())
+		c.cordonCommand(true), c.cordonCommand(false), c.drainCommand(), c.taintCommand(), c.imageCommand(), c.tokenCommand())
+	// Its commands differ in how they reach a gateway, so they have their flags each.
+	node := c.nodeCommand(deps.Node...)
+	node.GroupID = "nodes"
+	root.AddCommand(node)
+	group("care", "Look after the cluster:",
+		c.statusCommand(), c.backupCommand(), c.defragmentCommand())
 	group("about", "Find your way:",
 		c.versionCommand(), c.clusterInfoCommand(), c.configCommand(), c.apiResourcesCommand(), c.explainCommand())
 	usageErrors(root)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
 )
 
 // advised is an error that says what to do next.
@@ -54,6 +56,9 @@ func (c *cli) unreachable(cause error) error {
 	switch {
 	case err == nil:
 		_ = conn.Close()
+		if why := rpc.Diagnose(context.Background(), c.context.Client()); why != nil {
+			return fmt.Errorf("cannot talk to the gateway: %w", why)
+		}
 		return fmt.Errorf("cannot talk to the gateway at %s: %w", c.context.Server, cause)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("cannot reach the gateway at %s: permission denied; run this as the user who ran `trireme up`", c.context.Server)

@@ -141,6 +141,12 @@ func TestCommands(t *testing.T) {
 // volatile fields differ from run to run.
 var volatile = regexp.MustCompile(`(uid|resourceVersion): \S+`)
 
+// So do tokens, and in lists their IDs.
+var (
+	tokens   = regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}\.[a-z2-7]{32}`)
+	tokenIDs = regexp.MustCompile(`(?m)^[a-z0-9]{6}( +(in [0-9hms]+|never|expired) )`)
+)
+
 func transcript(out, errOut string, code int) string {
 	var b strings.Builder
 	b.WriteString(out)
@@ -155,6 +161,8 @@ func transcript(out, errOut string, code int) string {
 	}
 	// Spaces at the end of a line and empty lines are made visible.
 	text := volatile.ReplaceAllString(b.String(), "$1: ...")
+	text = tokens.ReplaceAllString(text, "TOKEN")
+	text = tokenIDs.ReplaceAllString(text, "ID    $1")
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if trimmed := strings.TrimRight(line, " "); trimmed != line {

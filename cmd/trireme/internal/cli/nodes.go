@@ -25,29 +25,28 @@ func (c *cli) cordonCommand(cordon bool) *cobra.Command {
 		verb, short = "uncordon", "Let new pods come to nodes again"
 	}
 	var s selection
+	var dryRun string
 	cmd := &cobra.Command{
 		Use: verb + " (NODE... | -l SELECTOR)", Short: short,
 		RunE: c.online(func(ctx context.Context, args []string) error {
 			if len(args) == 0 && s.labels == "" {
 				return usage("name the nodes, or select them with -l")
 			}
+			dry, err := parseDryRun(dryRun)
+			if err != nil {
+				return err
+			}
 			found, errs := c.nodes(ctx, &s, args)
 			for _, l := range found {
-				node, _ := l.object.(*corev1.Node)
-				if node.GetSpec().GetUnschedulable() == cordon {
-					c.print("%s already %sed", l, verb)
-					continue
-				}
-				if _, err := c.patch(ctx, l, map[string]any{"spec": map[string]any{"unschedulable": cordon}}); err != nil {
+				if err := c.cordon(ctx, l, cordon, dry); err != nil {
 					errs = append(errs, err)
-					continue
 				}
-				c.print("%s %sed", l, verb)
 			}
 			return c.failures(errs)
 		}),
 	}
 	cmd.Flags().StringVarP(&s.labels, "selector", "l", "", "label `selector`")
+	addDryRun(cmd, &dryRun)
 	cmd.ValidArgsFunction = c.completeNodes
 	return cmd
 }

@@ -2,14 +2,16 @@ package up
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// Commands returns `up`, `down` and the hidden check that up runs in namespaces of its own.
+// Commands returns `up`, `down`, `restore` and the hidden check that up runs in namespaces of its own.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{upCommand(), downCommandLine(), checkSandboxCommand()}
+	return []*cobra.Command{upCommand(), downCommandLine(), restoreCommand(), checkSandboxCommand()}
 }
 
 func upCommand() *cobra.Command {
@@ -28,17 +30,8 @@ real containers or simulated nodes without it. Its state is kept in one director
   trireme up --simulate 4 --detach; trireme down    # in the background`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.Simulate < 0 || cfg.Simulate > 5000 {
-				return fmt.Errorf("--simulate %d: want a number of nodes between 1 and 5000", cfg.Simulate)
-			}
-			if cfg.GPUs < 0 || cfg.GPUs > 1024 {
-				return fmt.Errorf("--gpus %d: want a number between 0 and 1024", cfg.GPUs)
-			}
-			if cfg.Timeout <= 0 {
-				return fmt.Errorf("--timeout %s: want more than zero", cfg.Timeout)
-			}
-			if cfg.Simulate > 0 && (cfg.RuntimeBin != "" || cfg.Containerd != "") {
-				return fmt.Errorf("--simulate runs no containers: --runtime-bin and --containerd-socket do not go with it")
+			if err := cfg.check(); err != nil {
+				return err
 			}
 			if detach {
 				return runDetached(cmd.Context(), cfg.StateDir, cmd.OutOrStdout())
@@ -51,22 +44,48 @@ real containers or simulated nodes without it. Its state is kept in one director
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVar(&cfg.Simulate, "simulate", cfg.Simulate, "run `N` simulated nodes instead of real containers; no root needed")
-	fs.IntVar(&cfg.GPUs, "gpus", cfg.GPUs, "simulated GPUs per node; a real node that has real ones uses these instead")
+	addNodeFlags(fs, &cfg)
 	fs.StringArrayVar(&cfg.Apply, "apply", nil, "manifest `FILE` to create once the cluster serves (repeatable)")
 	fs.StringArrayVar(&cfg.Images, "load-image", nil, "image archive `FILE` to load into every node before (repeatable)")
-	fs.StringVar(&cfg.StateDir, "state-dir", "", "`directory` of the cluster's state (default /var/lib/trireme as root, else ~/.local/state/trireme)")
 	fs.BoolVar(&detach, "detach", false, "return once the cluster is up and leave it in the background")
-	fs.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "how long to wait for nodes and pods before saying what is missing")
 	fs.StringVar(&cfg.Listen, "listen", cfg.Listen, "`address` of the gateway (mutual TLS)")
 	fs.StringVar(&cfg.NodeListen, "node-listen", cfg.NodeListen, "`address` of the node agent (mutual TLS; default port 7444, of the loopback for simulated nodes)")
-	fs.StringVar(&cfg.RuntimeBin, "runtime-bin", "", "`folder` of containerd, its shim and runc (default ../build/runtime/bin beside this program, then PATH)")
-	fs.StringVar(&cfg.Containerd, "containerd-socket", "", "`socket` of a containerd to use instead of starting one")
+	fs.StringVar(&cfg.NodeIP, "node-ip", "", "`address` that the node registers, where the machine has several (default that of --node-listen, or the first)")
 	fs.IntVar(&readyFD, "ready-fd", 0, "")
 	if err := fs.MarkHidden("ready-fd"); err != nil {
 		panic(err) // the flag is registered above
 	}
 	return cmd
+}
+
+// addNodeFlags registers what a node of `up` and one that joins have in common.
+func addNodeFlags(fs *pflag.FlagSet, cfg *Config) {
+	fs.IntVar(&cfg.Simulate, "simulate", cfg.Simulate, "run `N` simulated nodes instead of real containers; no root needed")
+	fs.IntVar(&cfg.GPUs, "gpus", cfg.GPUs, "simulated GPUs per node; a real node that has real ones uses these instead")
+	fs.StringVar(&cfg.StateDir, "state-dir", "", "`directory` of the state (default /var/lib/trireme as root, else ~/.local/state/trireme)")
+	fs.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "how long to wait for nodes and pods before saying what is missing")
+	fs.StringVar(&cfg.RuntimeBin, "runtime-bin", "", "`folder` of containerd, its shim and runc (default ../build/runtime/bin beside this program, then PATH)")
+	fs.StringVar(&cfg.Containerd, "containerd-socket", "", "`socket` of a containerd to use instead of starting one")
+}
+
+// check names what makes no sense.
+func (cfg *Config) check() error {
+	if cfg.Simulate < 0 || cfg.Simulate > 5000 {
+		return fmt.Errorf("--simulate %d: want a number of nodes between 1 and 5000", cfg.Simulate)
+	}
+	if cfg.GPUs < 0 || cfg.GPUs > 1024 {
+		return fmt.Errorf("--gpus %d: want a number between 0 and 1024", cfg.GPUs)
+	}
+	if cfg.Timeout <= 0 {
+		return fmt.Errorf("--timeout %s: want more than zero", cfg.Timeout)
+	}
+	if cfg.NodeIP != "" && net.ParseIP(cfg.NodeIP) == nil {
+		return fmt.Errorf("--node-ip %q: want an IP address", cfg.NodeIP)
+	}
+	if cfg.Simulate > 0 && (cfg.RuntimeBin != "" || cfg.Containerd != "") {
+		return fmt.Errorf("--simulate runs no containers: --runtime-bin and --containerd-socket do not go with it")
+	}
+	return nil
 }
 
 func downCommandLine() *cobra.Command {

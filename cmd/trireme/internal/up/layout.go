@@ -30,6 +30,10 @@ func (l layout) path(elem ...string) string {
 func (l layout) socket(service string) string {
 	return l.path("run", service+".sock")
 }
+
+// otlpSocket takes spans from the services.
+func (l layout) otlpSocket() string { return l.socket("otlp") }
+
 func (l layout) log(service string) string     { return l.path("log", service+".log") }
 func (l layout) pidFile(service string) string { return l.path("run", service+".pid") }
 func (l layout) lock() string                  { return l.path("lock") }

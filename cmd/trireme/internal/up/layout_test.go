@@ -59,7 +59,7 @@ func TestPurgeDeletesTheDirectoryAndItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeContext(l, certs["admin"]); err != nil {
+	if err := writeContext(l, certs["admin"], ""); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(config); err != nil || !strings.Contains(string(data), l.socket("apiserver")) {

@@ -25,19 +25,12 @@ const (
 // plan checks the machine, ends what an earlier `up` left behind, issues certificates and decides how each service is
 // started.
 func (c *cluster) plan(ctx context.Context) error {
-	var runtimeDir string
-	if c.cfg.Simulate == 0 {
-		missing := lacksForContainers(ctx, c.exe, c.layout.dir)
-		switch {
-		case c.cfg.Containerd == "":
-			dir, lacks := findRuntime(c.cfg.RuntimeBin, c.exe, os.Getenv("PATH"))
-			runtimeDir, missing = dir, append(missing, lacks...)
-		case !isSocket(c.cfg.Containerd):
-			missing = append(missing, fmt.Sprintf("%s (--containerd-socket) is no socket: does containerd run?", c.cfg.Containerd))
-		}
-		if len(missing) > 0 {
-			return &missingError{missing}
-		}
+	if err := c.planTraces(); err != nil {
+		return err
+	}
+	runtimeDir, err := c.findContainers(ctx)
+	if err != nil {
+		return err
 	}
 	if err := stopLeftovers(ctx, c.layout, serviceGrace, c.progress.step); err != nil {
 		return err
@@ -59,6 +52,11 @@ func (c *cluster) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.gateway = gateway
+	c.renew = func() error {
+		_, err := issue(c.layout, prefix, c.nodes)
+		return err
+	}
 	c.agent = agentConfig(c.cfg, c.layout, certs["nodeagent"], gateway, listen, prefix, runtimeDir)
 	devices := deviced.Config{Socket: c.layout.socket("deviced")}
 	if err := c.planDevices(&devices); err != nil {
@@ -72,7 +70,27 @@ func (c *cluster) plan(ctx context.Context) error {
 		return err
 	}
 	c.specs = specs(c.layout, certs, gateway, c.agent, devices)
-	return writeContext(c.layout, certs["admin"])
+	return writeContext(c.layout, certs["admin"], c.tracesAddress())
+}
+
+// findContainers makes sure that real containers can run here, if there are to be any, and returns the folder of the
+// runtime; empty where nothing is to be started.
+func (c *cluster) findContainers(ctx context.Context) (string, error) {
+	if c.cfg.Simulate > 0 {
+		return "", nil
+	}
+	runtimeDir, missing := "", lacksForContainers(ctx, c.exe, c.layout.dir)
+	switch {
+	case c.cfg.Containerd == "":
+		dir, lacks := findRuntime(c.cfg.RuntimeBin, c.exe, os.Getenv("PATH"))
+		runtimeDir, missing = dir, append(missing, lacks...)
+	case !isSocket(c.cfg.Containerd):
+		missing = append(missing, fmt.Sprintf("%s (--containerd-socket) is no socket: does containerd run?", c.cfg.Containerd))
+	}
+	if len(missing) > 0 {
+		return "", &missingError{missing}
+	}
+	return runtimeDir, nil
 }
 
 // planDevices decides what deviced offers, and where the node agent meets it.
@@ -208,7 +226,7 @@ func reachable() (names []string, ips []net.IP) {
 
 // writeContext enters the cluster in the CLI's configuration. The admin socket needs no certificate and works
 // whatever the ports are.
-func writeContext(l layout, admin pki.Files) error {
+func writeContext(l layout, admin pki.Files, traces string) error {
 	path, err := contexts.Path()
 	if err != nil {
 		return err
@@ -223,7 +241,7 @@ func writeContext(l layout, admin pki.Files) error {
 	}
 	cfg.PutCluster(name, contexts.Context{
 		Server: "unix://" + l.socket("apiserver"), StateDir: l.dir,
-		CertFile: admin.Cert, KeyFile: admin.Key, CAFile: admin.CA,
+		CertFile: admin.Cert, KeyFile: admin.Key, CAFile: admin.CA, Traces: traces,
 	})
 	return cfg.Save(path)
 }

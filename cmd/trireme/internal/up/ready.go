@@ -34,24 +34,37 @@ func newObserver(conn grpc.ClientConnInterface, podsSince time.Time) *observer {
 		factory: informer.NewFactory(conn, slog.New(slog.DiscardHandler)),
 		changed: make(chan struct{}, 1),
 	}
-	o.nodes = informer.Of[*corev1.Node](o.factory, informer.Config{})
+	o.watchNodes()
 	o.pods = informer.Of[*corev1.Pod](o.factory, informer.Config{})
-	notify := func() {
-		select {
-		case o.changed <- struct{}{}:
-		default:
-		}
-	}
-	o.nodes.AddHandler(informer.Handler[*corev1.Node]{
-		Add:    func(*corev1.Node, bool) { notify() },
-		Update: func(_, _ *corev1.Node) { notify() },
-	})
 	o.pods.AddHandler(informer.Handler[*corev1.Pod]{
-		Add:    func(*corev1.Pod, bool) { notify() },
-		Update: func(_, _ *corev1.Pod) { notify() },
-		Delete: func(*corev1.Pod) { notify() },
+		Add:    func(*corev1.Pod, bool) { o.notify() },
+		Update: func(_, _ *corev1.Pod) { o.notify() },
+		Delete: func(*corev1.Pod) { o.notify() },
 	})
 	return o
+}
+
+// newNodeObserver watches nodes only.
+func newNodeObserver(conn grpc.ClientConnInterface) *observer {
+	o := &observer{factory: informer.NewFactory(conn, slog.New(slog.DiscardHandler)), changed: make(chan struct{}, 1)}
+	o.watchNodes()
+	return o
+}
+
+func (o *observer) watchNodes() {
+	o.nodes = informer.Of[*corev1.Node](o.factory, informer.Config{})
+	o.nodes.AddHandler(informer.Handler[*corev1.Node]{
+		Add:    func(*corev1.Node, bool) { o.notify() },
+		Update: func(_, _ *corev1.Node) { o.notify() },
+		Delete: func(*corev1.Node) { o.notify() },
+	})
+}
+
+func (o *observer) notify() {
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
 }
 
 // wait returns once done says so, or with ctx's error.

@@ -93,6 +93,7 @@ func (c *cluster) comeUp(ctx context.Context, conn *grpc.ClientConn, obs *observ
 	}
 	t.GatewaySeconds = time.Since(begin).Seconds()
 	c.progress.step("gateway serves")
+	c.inviteNodes(ctx, conn)
 
 	if err := obs.wait(ctx, func() bool {
 		_, not := obs.readyNodes(c.nodes, begin)
@@ -208,11 +209,18 @@ func (c *cluster) summary(obs *observer, t times) string {
 		fmt.Fprintf(&b, "; %s\n", c.gpus)
 	}
 
+	if c.invitation != "" {
+		fmt.Fprintf(&b, "\nMake another machine a node of this cluster, within a day (it needs this program and a way to this machine):\n  %s\n", c.invitation)
+	}
+
 	me := os.Args[0]
 	fmt.Fprintf(&b, "\nTry next:\n  %s get nodes\n  %s get pods -o wide -w\n", me, me)
 	if len(pods) > 0 {
 		name := pods[0].GetMetadata().GetName()
 		fmt.Fprintf(&b, "  %s logs %s -f\n  %s describe pod %s\n", me, name, me, name)
+		if c.traces {
+			fmt.Fprintf(&b, "  %s trace pod/%s\n", me, name)
+		}
 	}
 	fmt.Fprintf(&b, "  %s apply -f my-kubernetes-manifest.yaml\n", me)
 	fmt.Fprintf(&b, "\nLogs are in %s. Ctrl-C or `%s` stops the cluster; its objects stay.\n", c.layout.path("log"), downCommand(c.cfg.StateDir, c.layout.dir))

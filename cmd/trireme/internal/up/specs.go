@@ -23,12 +23,19 @@ func specs(l layout, certs map[string]pki.Files, gateway string, agent nodeagent
 		// There is one of each, so a successor of one that was killed need not wait for its lease to run out.
 		return spec{service: name, grace: serviceGrace, address: "unix://" + l.socket(name), args: append(args, "--identity="+upIdentity)}
 	}
-	return []spec{
+	return append([]spec{
 		{service: "apiserver", grace: serviceGrace, address: gateway, args: append([]string{
 			"--socket=" + l.socket("apiserver"), "--listen=" + gateway, "--data-dir=" + l.path("etcd"),
+			"--ca-key=" + l.path("pki", "ca.key"),
 		}, tls(certs["apiserver"])...)},
 		component("scheduler"),
 		component("controller"),
+	}, nodeSpecs(agent, devices)...)
+}
+
+// nodeSpecs are the services of a node.
+func nodeSpecs(agent nodeagent.Config, devices deviced.Config) []spec {
+	return []spec{
 		{service: "nodeagent", grace: serviceGrace, address: agent.Listen, args: agentArgs(agent)},
 		{service: "deviced", grace: serviceGrace, address: "unix://" + devices.Socket, args: devicedArgs(devices)},
 	}
@@ -38,8 +45,11 @@ func specs(l layout, certs map[string]pki.Files, gateway string, agent nodeagent
 func agentConfig(cfg Config, l layout, certs pki.Files, gateway, listen, node, runtimeDir string) nodeagent.Config {
 	c := nodeagent.Config{
 		Gateway: rpc.ClientConfig{Address: reach(gateway), CertFile: certs.Cert, KeyFile: certs.Key, CAFile: certs.CA},
-		Socket:  l.socket("nodeagent"), Listen: listen, NodeName: node, NodeIP: hostOf(listen),
+		Socket:  l.socket("nodeagent"), Listen: listen, NodeName: node, NodeIP: cfg.NodeIP,
 		StateDir: l.dir, RunDir: runDir(l), Simulate: cfg.Simulate,
+	}
+	if c.NodeIP == "" {
+		c.NodeIP = hostOf(listen)
 	}
 	if cfg.Simulate == 0 {
 		c.RuntimeBin, c.ContainerdSocket = runtimeDir, cfg.Containerd
@@ -58,6 +68,9 @@ func agentArgs(c nodeagent.Config) []string {
 		if value != "" {
 			args = append(args, flag+value)
 		}
+	}
+	if c.RenewCertificate {
+		args = append(args, "--renew-certificate")
 	}
 	if c.Simulate > 0 {
 		args = append(args, fmt.Sprintf("--simulate=%d", c.Simulate))

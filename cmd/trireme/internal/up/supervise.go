@@ -59,6 +59,7 @@ type supervisor struct {
 	exe     string
 	layout  layout
 	starter starter
+	env     []string // beside that of this process
 	say     func(format string, args ...any)
 }
 
@@ -94,6 +95,7 @@ func (s *supervisor) once(ctx context.Context, sp spec) error {
 	cmd := exec.Command(s.exe, append([]string{sp.service}, sp.args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = s.layout.dir
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.SysProcAttr = childAttr()
 	if err := s.starter.start(cmd); err != nil {
 		return err

@@ -37,6 +37,8 @@ type Config struct {
 	Apply, Images []string
 	// Listen and NodeListen are the gateway's and the node agent's TCP addresses.
 	Listen, NodeListen string
+	// NodeIP is the address that the node registers; where empty, that of NodeListen or the machine's first.
+	NodeIP string
 	// RuntimeBin is the folder of containerd, its shim and runc; Containerd the socket of one that runs already.
 	RuntimeBin, Containerd string
 	// Timeout bounds the wait for nodes and pods. The cluster stays up when it is over.
@@ -58,7 +60,15 @@ type cluster struct {
 	// podsSince is when the earliest container that can run now was started; zero where some may have been running before.
 	podsSince time.Time
 	starter   starter
-	running   map[string]*supervised
+	// traces says that this process keeps traces; env is what services get beside the environment of this process.
+	traces  bool
+	env     []string
+	running map[string]*supervised
+	// gateway is where the gateway listens; renew issues anew the certificates that end soon.
+	gateway string
+	renew   func() error
+	// invitation is the command by which another machine becomes a node; empty where none can reach this one.
+	invitation string
 }
 
 type supervised struct {
@@ -73,7 +83,7 @@ func run(ctx context.Context, cfg Config, stdout io.Writer, ready func()) error 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
 
-	release, err := c.prepare(ctx)
+	release, err := c.prepare(ctx, c.plan)
 	if err != nil {
 		return err
 	}
@@ -86,8 +96,8 @@ func run(ctx context.Context, cfg Config, stdout io.Writer, ready func()) error 
 	return errors.Join(err, c.stop(context.WithoutCancel(ctx)))
 }
 
-// prepare does everything that can fail before a process is started.
-func (c *cluster) prepare(ctx context.Context) (release func(), err error) {
+// prepare does everything that can fail before a process is started; plan is what only the holder of the lock may do.
+func (c *cluster) prepare(ctx context.Context, plan func(context.Context) error) (release func(), err error) {
 	if c.docs, err = readManifests(c.cfg.Apply); err != nil {
 		return nil, err
 	}
@@ -120,7 +130,7 @@ func (c *cluster) prepare(ctx context.Context) (release func(), err error) {
 			return nil, err
 		}
 	}
-	if err := c.occupy(ctx); err != nil {
+	if err := c.occupy(ctx, plan); err != nil {
 		unlockMachine()
 		unlock()
 		return nil, err
@@ -134,8 +144,8 @@ func (c *cluster) prepare(ctx context.Context) (release func(), err error) {
 }
 
 // occupy is what only the holder of the lock may do.
-func (c *cluster) occupy(ctx context.Context) error {
-	if err := c.plan(ctx); err != nil {
+func (c *cluster) occupy(ctx context.Context, plan func(context.Context) error) error {
+	if err := plan(ctx); err != nil {
 		return err
 	}
 	self, err := recordOf(os.Getpid())
@@ -147,7 +157,9 @@ func (c *cluster) occupy(ctx context.Context) error {
 
 func (c *cluster) start(ctx context.Context) {
 	c.starter = newStarter()
-	s := &supervisor{exe: c.exe, layout: c.layout, starter: c.starter, say: c.progress.step}
+	c.startTraces(ctx)
+	c.startRenewal(ctx)
+	s := &supervisor{exe: c.exe, layout: c.layout, starter: c.starter, env: c.env, say: c.progress.step}
 	for _, sp := range c.specs {
 		// Not cancelled by ctx: services stop in order.
 		sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -172,6 +184,8 @@ func (c *cluster) stop(ctx context.Context) error {
 	c.stopServices("nodeagent", "deviced")
 	err := cleanNode(ctx, c.layout)
 	c.stopServices("apiserver")
+	c.stopServices(renewal)
+	c.stopServices(tracesService) // after the last spans
 	close(c.starter)
 	if err != nil {
 		return err
@@ -184,6 +198,9 @@ func (c *cluster) stopServices(names ...string) {
 	var wg sync.WaitGroup
 	for _, name := range names {
 		r := c.running[name]
+		if r == nil {
+			continue // a machine that joined has only some of them
+		}
 		wg.Go(func() {
 			r.cancel()
 			<-r.done

@@ -43,7 +43,7 @@ type Gateway struct {
 	store    storage.Store
 	nodes    *nodes
 	logger   *slog.Logger
-	unary    map[string]bool    // methods with an end, by the same
+	unary    map[string]bool  // methods with an end, by the same
 	methods  map[string]*call // by /package.Service/Method
 	metrics  *metrics
 	services []protoreflect.ServiceDescriptor

@@ -65,7 +65,7 @@ func (a *attempts) forget() {
 		}
 	}
 	for peer := range a.peers {
-		if len(a.peers) < maxPeers {
+		if len(a.peers) <= maxPeers/2 { // so that the next ones need not go through all again
 			return
 		}
 		delete(a.peers, peer)

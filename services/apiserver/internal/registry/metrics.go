@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -23,6 +25,12 @@ func newMetrics() metrics {
 		events: i.Counter("apiserver_watch_events_total", "Events sent to watchers, by resource."),
 		sizes:  i.Histogram("apiserver_watch_events_sizes", "Bytes of events sent to watchers, by resource.", eventSizes...),
 	}
+}
+
+// sent counts an event that goes to a watcher.
+func (m *metrics) sent(ctx context.Context, event []byte, of labels) {
+	m.events.Add(ctx, 1, of.add...)
+	m.sizes.Record(ctx, float64(len(event)), of.record...)
 }
 
 // labels of a kind, made once.

@@ -86,7 +86,6 @@ func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send fun
 }
 
 func (r *Resource) deliver(ctx context.Context, b *feed.Batch, filter *filter, out *responses) error {
-	sent := 0
 	for _, e := range b.Events {
 		if e.Err() != nil {
 			return r.corrupt(e.Key, e.Err())
@@ -102,11 +101,7 @@ func (r *Resource) deliver(ctx context.Context, b *feed.Batch, filter *filter, o
 		if err := out.add(event, e.Revision); err != nil {
 			return err
 		}
-		sent++
-		r.registry.metrics.sizes.Record(ctx, float64(len(event)), r.labels.record...)
-	}
-	if sent > 0 {
-		r.registry.metrics.events.Add(ctx, int64(sent), r.labels.add...)
+		r.registry.metrics.sent(ctx, event, r.labels)
 	}
 	return nil
 }
@@ -136,6 +131,7 @@ func (r *Resource) initial(ctx context.Context, req *metav1.WatchRequest, filter
 			if err := out.add(event, revision); err != nil {
 				return 0, err
 			}
+			r.registry.metrics.sent(ctx, event, r.labels)
 		}
 		if !page.More {
 			break

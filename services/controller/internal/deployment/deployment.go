@@ -52,7 +52,7 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	reconcile.IndexByController(c.setsIn)
 	reconcile.IndexByController(c.podsIn)
 	r := reconcile.New(reconcile.Config{
-		Name: "deployment", Workers: 5, Logger: deps.Logger,
+		Name: "deployment", Span: "syncDeployment", Workers: 5, Logger: deps.Logger,
 		Inputs: []string{"Deployment", "ReplicaSet", "Pod"}, Outputs: []string{"ReplicaSet", "Deployment/status"},
 	}, c)
 	c.deploymentsIn.AddHandler(reconcile.EnqueueSelf[*appsv1.Deployment](r))
@@ -106,7 +106,7 @@ func (c *Controller) carryOut(ctx context.Context, key reconcile.Key, d *appsv1.
 		}
 	}
 	for _, rs := range plan.Update {
-		stored, err := c.deps.Sets.Update(ctx, rs)
+		stored, err := c.deps.Sets.Update(reconcile.Writing(ctx, d), rs)
 		if err != nil {
 			return fmt.Errorf("update ReplicaSet %s: %w", rs.GetMetadata().GetName(), err)
 		}
@@ -114,7 +114,7 @@ func (c *Controller) carryOut(ctx context.Context, key reconcile.Key, d *appsv1.
 		c.recordScaling(d, rs)
 	}
 	for _, rs := range plan.Delete {
-		_, err := c.deps.Sets.Delete(ctx, rs.GetMetadata().GetNamespace(), rs.GetMetadata().GetName(), &metav1.DeleteOptions{
+		_, err := c.deps.Sets.Delete(reconcile.Writing(ctx, d), rs.GetMetadata().GetNamespace(), rs.GetMetadata().GetName(), &metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{
 				Uid: proto.String(rs.GetMetadata().GetUid()), ResourceVersion: proto.String(rs.GetMetadata().GetResourceVersion()),
 			},
@@ -144,6 +144,7 @@ func (c *Controller) recordScaling(d *appsv1.Deployment, rs *appsv1.ReplicaSet) 
 // create makes the set of a new template. A name that is taken is either our own set, not seen yet, or another template
 // of the same hash: then the Deployment's collision count makes another name.
 func (c *Controller) create(ctx context.Context, key reconcile.Key, d *appsv1.Deployment, rs *appsv1.ReplicaSet) error {
+	ctx = reconcile.Writing(ctx, d)
 	stored, err := c.deps.Sets.Create(ctx, rs)
 	if apierr.IsAlreadyExists(err) {
 		return c.collision(ctx, key, d, rs)
@@ -151,6 +152,7 @@ func (c *Controller) create(ctx context.Context, key reconcile.Key, d *appsv1.De
 	if err != nil {
 		return fmt.Errorf("create ReplicaSet %s: %w", rs.GetMetadata().GetName(), err)
 	}
+	reconcile.Created(ctx, stored)
 	c.written.Wrote(key, stored)
 	c.deps.Events.Event(d, event.Normal, "ScalingReplicaSet",
 		fmt.Sprintf("Scaled up replica set %s from 0 to %d", rs.GetMetadata().GetName(), rs.GetSpec().GetReplicas()))
@@ -172,7 +174,7 @@ func (c *Controller) collision(ctx context.Context, key reconcile.Key, d *appsv1
 		counted.Status = &appsv1.DeploymentStatus{}
 	}
 	counted.Status.CollisionCount = proto.Int32(d.GetStatus().GetCollisionCount() + 1)
-	if _, err := c.deps.Deployments.UpdateStatus(ctx, counted); err != nil {
+	if _, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), counted); err != nil {
 		return fmt.Errorf("count a name collision: %w", err)
 	}
 	return errors.New("name of the ReplicaSet is taken by another template: choosing another")
@@ -183,7 +185,7 @@ func (c *Controller) report(ctx context.Context, d *appsv1.Deployment, plan Plan
 	update := proto.CloneOf(d)
 	if d.GetMetadata().GetAnnotations()[revisionAnnotation] != plan.Revision && d.GetMetadata().GetDeletionTimestamp() == nil {
 		update.Metadata.Annotations = with(update.GetMetadata().GetAnnotations(), revisionAnnotation, plan.Revision)
-		stored, err := c.deps.Deployments.Update(ctx, update)
+		stored, err := c.deps.Deployments.Update(reconcile.Writing(ctx, d), update)
 		if apierr.IsNotFound(err) {
 			return nil
 		}
@@ -196,7 +198,7 @@ func (c *Controller) report(ctx context.Context, d *appsv1.Deployment, plan Plan
 		return nil
 	}
 	update.Status = plan.Status
-	if _, err := c.deps.Deployments.UpdateStatus(ctx, update); err != nil && !apierr.IsNotFound(err) {
+	if _, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), update); err != nil && !apierr.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil

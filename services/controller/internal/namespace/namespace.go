@@ -49,7 +49,7 @@ func New(factory *informer.Factory, conn grpc.ClientConnInterface, kinds *kind.R
 	}
 	slices.SortStableFunc(c.kinds, func(a, b *kind.Kind) int { return rank(a) - rank(b) })
 	r := reconcile.New(reconcile.Config{
-		Name: "namespace", Workers: 2, Logger: logger,
+		Name: "namespace", Span: "syncNamespace", Workers: 2, Logger: logger,
 		Inputs: []string{"Namespace"}, Outputs: []string{"Namespace/spec.finalizers", "shared: deletion of any kind"},
 	}, c)
 	c.namespacesIn.AddHandler(reconcile.EnqueueSelf[*corev1.Namespace](r))
@@ -74,6 +74,7 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	if !ok || ns.GetMetadata().GetDeletionTimestamp() == nil || !slices.Contains(ns.GetSpec().GetFinalizers(), finalizer) {
 		return reconcile.Result{}, nil
 	}
+	ctx = reconcile.Writing(ctx, ns)
 	for _, k := range c.kinds {
 		left, err := c.empty(ctx, k, key.Name)
 		if err != nil {

@@ -46,7 +46,7 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	}
 	// One worker: ranges are given one at a time, after those of all nodes that have one are known.
 	r := reconcile.New(reconcile.Config{
-		Name: "nodeipam", Workers: 1, Logger: deps.Logger,
+		Name: "nodeipam", Span: "syncNode", Workers: 1, Logger: deps.Logger,
 		Inputs: []string{"Node"}, Outputs: []string{"Node/spec.podCIDR"},
 	}, c)
 	c.nodesIn.AddHandler(informer.Handler[*corev1.Node]{
@@ -104,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	}
 	update.Spec.PodCidr = proto.String(block.String())
 	update.Spec.PodCidrs = []string{block.String()}
-	_, err = c.nodes.Update(ctx, update)
+	_, err = c.nodes.Update(reconcile.Writing(ctx, node), update)
 	switch {
 	case err == nil:
 		return reconcile.Result{}, nil

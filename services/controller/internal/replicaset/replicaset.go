@@ -70,7 +70,7 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 		return nil
 	})
 	r := reconcile.New(reconcile.Config{
-		Name: "replicaset", Workers: 5, Logger: deps.Logger,
+		Name: "replicaset", Span: "syncReplicaSet", Workers: 5, Logger: deps.Logger,
 		Inputs: []string{"ReplicaSet", "Pod"}, Outputs: []string{"Pod", "ReplicaSet/status"},
 	}, c)
 	c.setsIn.AddHandler(reconcile.EnqueueSelf[*appsv1.ReplicaSet](r))
@@ -118,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	if !proto.Equal(status, rs.GetStatus()) {
 		update := proto.CloneOf(rs)
 		update.Status = status
-		if _, err := c.sets.UpdateStatus(ctx, update); err != nil && !apierr.IsNotFound(err) {
+		if _, err := c.sets.UpdateStatus(reconcile.Writing(ctx, rs), update); err != nil && !apierr.IsNotFound(err) {
 			return reconcile.Result{}, errors.Join(failed, fmt.Errorf("status: %w", err))
 		}
 	}
@@ -142,7 +142,7 @@ func (c *Controller) claim(ctx context.Context, key reconcile.Key, rs *appsv1.Re
 		released := proto.CloneOf(pod)
 		released.Metadata.OwnerReferences = slices.DeleteFunc(released.GetMetadata().GetOwnerReferences(),
 			func(o *metav1.OwnerReference) bool { return o.GetUid() == rs.GetMetadata().GetUid() })
-		if err := c.write(ctx, key, "release", released); err != nil {
+		if err := c.write(reconcile.Writing(ctx, rs), key, "release", released); err != nil {
 			return nil, err
 		}
 	}
@@ -169,7 +169,7 @@ func (c *Controller) claim(ctx context.Context, key reconcile.Key, rs *appsv1.Re
 	for _, pod := range adopted {
 		adopted := proto.CloneOf(pod)
 		adopted.Metadata.OwnerReferences = append(adopted.GetMetadata().GetOwnerReferences(), ownedBy(rs))
-		if err := c.write(ctx, key, "adopt", adopted); err != nil {
+		if err := c.write(reconcile.Writing(ctx, rs), key, "adopt", adopted); err != nil {
 			return nil, err
 		}
 		mine = append(mine, adopted)
@@ -228,11 +228,13 @@ func slowStart(n int, create func() error) error {
 }
 
 func (c *Controller) create(ctx context.Context, key reconcile.Key, rs *appsv1.ReplicaSet) error {
+	ctx = reconcile.Writing(ctx, rs)
 	pod, err := c.pods.Create(ctx, NewPod(rs))
 	if err != nil {
 		c.events.Event(rs, event.Warning, "FailedCreate", "Error creating: "+err.Error())
 		return fmt.Errorf("create pod: %w", err)
 	}
+	reconcile.Created(ctx, pod)
 	c.written.Wrote(key, pod)
 	c.events.Event(rs, event.Normal, "SuccessfulCreate", "Created pod: "+pod.GetMetadata().GetName())
 	return nil
@@ -240,7 +242,7 @@ func (c *Controller) create(ctx context.Context, key reconcile.Key, rs *appsv1.R
 
 func (c *Controller) delete(ctx context.Context, key reconcile.Key, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
 	m := pod.GetMetadata()
-	gone, err := c.pods.Delete(ctx, m.GetNamespace(), m.GetName(), &metav1.DeleteOptions{
+	gone, err := c.pods.Delete(reconcile.Writing(ctx, rs), m.GetNamespace(), m.GetName(), &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{Uid: proto.String(m.GetUid())},
 	})
 	if apierr.IsNotFound(err) {

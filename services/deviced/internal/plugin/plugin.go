@@ -13,13 +13,19 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/tracing"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
 	"trireme.dev/kit/telemetry"
+	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
 	"trireme.dev/services/deviced/internal/inventory"
 )
 
@@ -44,23 +50,31 @@ type Plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 
 	pool       *Pool
+	self       func() *componentv1.ComponentStatus
 	dir        string
 	endpoint   string
 	logger     *slog.Logger
 	registered atomic.Bool
+	serving    atomic.Bool
+	grants     metric.Int64Counter
+	grantOf    []metric.AddOption
 	lost       chan struct{} // the agent has ended a ListAndWatch
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// New returns the plugin of a pool; Run serves it.
-func New(pool *Pool, dir string, logger *slog.Logger) *Plugin {
+// New returns the plugin of a pool; Run serves it. self tells of the process.
+func New(pool *Pool, dir string, self func() *componentv1.ComponentStatus, logger *slog.Logger) *Plugin {
 	return &Plugin{
 		pool:     pool,
+		self:     self,
 		dir:      dir,
 		endpoint: "trireme-" + notInNames.ReplaceAllString(pool.Resource, "-") + ".sock",
 		logger:   logger.With(slog.String(telemetry.KeyResource, pool.Resource), slog.String(telemetry.KeyPath, dir)),
 		lost:     make(chan struct{}, 1),
+		grants: telemetry.NewInstruments("trireme.dev/services/deviced/internal/plugin").
+			Counter("trireme_device_allocations_total", "Devices given to containers, by resource."),
+		grantOf: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("resource", pool.Resource)))},
 	}
 }
 
@@ -72,6 +86,9 @@ func (p *Plugin) Endpoint() string { return p.endpoint }
 
 // Registered tells whether the agent has taken the plugin up.
 func (p *Plugin) Registered() bool { return p.registered.Load() }
+
+// Serving tells whether the plugin listens: it is registered, or waits for an agent to be.
+func (p *Plugin) Serving() bool { return p.serving.Load() }
 
 // Run serves the plugin and keeps it registered until ctx ends.
 func (p *Plugin) Run(ctx context.Context) error {
@@ -105,12 +122,17 @@ func (p *Plugin) serveOnce(ctx context.Context, watcher *fsnotify.Watcher) error
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	server := grpc.NewServer(grpc.WaitForHandlers(true), rpc.ServerSpans(), grpc.StreamInterceptor(endWith(serving)))
 	v1beta1.RegisterDevicePluginServer(server, p)
+	componentv1.RegisterStatusServiceServer(server, status{self: p.self})
 
+	p.serving.Store(true)
+	defer p.serving.Store(false)
 	err = daemon.Run(ctx,
 		daemon.Task{Name: "serve " + p.pool.Resource, Run: func(ctx context.Context) error {
-			defer context.AfterFunc(ctx, server.Stop)()
+			defer context.AfterFunc(ctx, func() { end(); stop(server) })()
 			return server.Serve(listener)
 		}},
 		daemon.Task{Name: "register " + p.pool.Resource, Run: func(ctx context.Context) error {
@@ -272,10 +294,12 @@ func wire(devices []inventory.Device) []*v1beta1.Device {
 }
 
 // GetPreferredAllocation advises which devices to give to each container.
-func (p *Plugin) GetPreferredAllocation(_ context.Context, in *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+func (p *Plugin) GetPreferredAllocation(ctx context.Context, in *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	out := &v1beta1.PreferredAllocationResponse{}
 	for _, c := range in.GetContainerRequests() {
+		span := p.decide(ctx)
 		ids, err := p.pool.Prefer(c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()))
+		decided(span, ids, err)
 		if err != nil {
 			return nil, invalid(err)
 		}
@@ -285,13 +309,16 @@ func (p *Plugin) GetPreferredAllocation(_ context.Context, in *v1beta1.Preferred
 }
 
 // Allocate says what each container needs in order to use its devices.
-func (p *Plugin) Allocate(_ context.Context, in *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+func (p *Plugin) Allocate(ctx context.Context, in *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	out := &v1beta1.AllocateResponse{}
 	for _, c := range in.GetContainerRequests() {
+		span := p.decide(ctx)
 		grant, err := p.pool.Grant(c.GetDevicesIds())
+		decided(span, c.GetDevicesIds(), err)
 		if err != nil {
 			return nil, invalid(err)
 		}
+		p.grants.Add(ctx, int64(len(c.GetDevicesIds())), p.grantOf...)
 		response := &v1beta1.ContainerAllocateResponse{Envs: grant.Env}
 		for _, n := range grant.Nodes {
 			response.Devices = append(response.Devices, &v1beta1.DeviceSpec{
@@ -301,6 +328,20 @@ func (p *Plugin) Allocate(_ context.Context, in *v1beta1.AllocateRequest) (*v1be
 		out.ContainerResponses = append(out.ContainerResponses, response)
 	}
 	return out, nil
+}
+
+// decide begins the span of a decision about devices in ctx's trace, decided ends it.
+func (p *Plugin) decide(ctx context.Context) trace.Span {
+	_, span := tracing.Start(ctx, "allocator", tracing.KeyResource.String(p.pool.Resource))
+	return span
+}
+
+func decided(span trace.Span, ids []string, err error) {
+	if span.IsRecording() {
+		span.SetAttributes(tracing.KeyDevices.StringSlice(ids), tracing.KeyCount.Int(len(ids)))
+	}
+	tracing.Fail(span, err)
+	span.End()
 }
 
 // PreStartContainer has nothing to do: the options say that it need not be called.

@@ -14,6 +14,7 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/quantity"
+	"trireme.dev/client/tracing"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 )
 
@@ -59,7 +60,7 @@ func (m *Manager) Admit(ctx context.Context, pod *corev1.Pod) error {
 			}
 			a := held[c.spec.GetName()][resource]
 			if a == nil {
-				if a, err = m.allocate(ctx, resource, wanted, reusable[resource], taken(granted, resource)); err != nil {
+				if a, err = m.allocate(ctx, c.spec.GetName(), resource, wanted, reusable[resource], taken(granted, resource)); err != nil {
 					return admissionError(err)
 				}
 			} else if len(a.IDs) != wanted {
@@ -151,7 +152,24 @@ func admissionError(err error) error {
 
 // allocate chooses devices and asks the plugin what a container needs in order to use them. mine are devices that
 // other containers of the pod got; of those only the reusable ones may be given again.
-func (m *Manager) allocate(ctx context.Context, resource string, wanted int, reusable, mine map[string]bool) (*allocation, error) {
+func (m *Manager) allocate(ctx context.Context, container, resource string, wanted int, reusable, mine map[string]bool) (*allocation, error) {
+	ctx, span := tracing.Start(ctx, "Allocate")
+	defer span.End()
+	begin := time.Now()
+	a, err := m.obtain(ctx, resource, wanted, reusable, mine)
+	m.metrics.allocated(ctx, resource, begin)
+	if span.IsRecording() {
+		span.SetAttributes(tracing.KeyContainer.String(container), tracing.KeyResource.String(resource), tracing.KeyCount.Int(wanted))
+		if a != nil {
+			span.SetAttributes(tracing.KeyDevices.StringSlice(a.IDs))
+		}
+		tracing.Fail(span, err)
+	}
+	return a, err
+}
+
+// obtain is allocate without what is said of it.
+func (m *Manager) obtain(ctx context.Context, resource string, wanted int, reusable, mine map[string]bool) (*allocation, error) {
 	m.mu.Lock()
 	p := m.plugins[resource]
 	if err := m.usable(resource, p); err != nil {

@@ -78,6 +78,7 @@ type Manager struct {
 	logger  *slog.Logger
 	started time.Time
 	changed chan struct{}
+	metrics metrics
 
 	// admitting makes admissions wait for one another, so that mu is not held while a plugin is asked.
 	admitting sync.Mutex
@@ -114,7 +115,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	m := &Manager{cfg: cfg, logger: cfg.Logger, started: time.Now(), changed: make(chan struct{}, 1), plugins: map[string]*plugin{}}
+	m := &Manager{cfg: cfg, logger: cfg.Logger, started: time.Now(), changed: make(chan struct{}, 1), plugins: map[string]*plugin{}, metrics: newMetrics()}
 	saved, err := readCheckpoint(m.checkpointPath())
 	if err != nil {
 		return nil, err
@@ -219,6 +220,17 @@ func (m *Manager) Resources() map[string]Resource {
 		resources[name] = r
 	}
 	return resources
+}
+
+// Allocated counts the devices that containers hold, by resource.
+func (m *Manager) Allocated() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]int64{}
+	for name := range m.plugins {
+		out[name] = int64(len(m.inUse(name)))
+	}
+	return out
 }
 
 // Changed receives after Resources may have changed; signals that nobody took are one.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"trireme.dev/client/apierr"
+	"trireme.dev/kit/rpc"
 	"trireme.dev/kit/telemetry"
 )
 
@@ -43,7 +44,7 @@ func (m *Manager) register(ctx context.Context, in *v1beta1.RegisterRequest) err
 		return apierr.Invalid("DevicePlugin", in.GetEndpoint(), apierr.Violation{Field: "request", Message: err.Error()})
 	}
 	path := filepath.Join(m.cfg.PluginDir, in.GetEndpoint())
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), rpc.ClientSpans())
 	if err != nil {
 		return fmt.Errorf("dial %s: %w", path, err)
 	}
@@ -77,6 +78,7 @@ func (m *Manager) register(ctx context.Context, in *v1beta1.RegisterRequest) err
 	}
 	m.plugins[p.resource] = p
 	m.clients.Go(func() { m.follow(following, p) })
+	m.metrics.registered(ctx, p.resource)
 	m.logger.LogAttrs(ctx, slog.LevelInfo, "device plugin registered",
 		slog.String(telemetry.KeyResource, p.resource), slog.String(telemetry.KeySocket, path))
 	return nil

@@ -91,6 +91,8 @@ type Manager struct {
 	cidr string
 	// reported is when the status was last written.
 	reported time.Time
+	// gone says that the node was registered and then deleted.
+	gone bool
 }
 
 // New measures the machine and adds the watch of the node's object to the factory, which must not run yet.
@@ -110,7 +112,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 	informer.Of[*corev1.Node](deps.Factory, informer.Config{FieldSelector: "metadata.name=" + cfg.Name}).AddHandler(informer.Handler[*corev1.Node]{
 		Add:    func(n *corev1.Node, _ bool) { m.observe(n) },
 		Update: func(_, n *corev1.Node) { m.observe(n) },
-		Delete: func(*corev1.Node) { m.forget() },
+		Delete: func(*corev1.Node) { m.leave() },
 	})
 	return m, nil
 }
@@ -146,21 +148,33 @@ func (m *Manager) Poke() {
 }
 
 func (m *Manager) observe(n *corev1.Node) {
-	m.keep(n)
 	m.mu.Lock()
-	told := m.cidr
+	told, back := m.cidr, m.gone
 	m.mu.Unlock()
-	if cidr := n.GetSpec().GetPodCidr(); cidr != "" && cidr != told {
+	m.keep(n)
+	if cidr := n.GetSpec().GetPodCidr(); back || cidr != "" && cidr != told {
 		m.Poke()
 	}
 }
 
-// forget has the node registered again: someone deleted it, and the machine is still here.
-func (m *Manager) forget() {
+// leave ends reporting: somebody has deleted the node. To register it again at once would make deleting it useless, and
+// what was decided about it (its range of addresses) is no longer its own. The next agent registers it again; so does this
+// one take it up where somebody makes the object anew.
+func (m *Manager) leave() {
 	m.mu.Lock()
-	m.stored = nil
+	was := m.gone
+	m.stored, m.gone = nil, true
 	m.mu.Unlock()
-	m.Poke()
+	if !was {
+		m.deps.Logger.Warn("node was deleted from the cluster: this agent reports it no longer, and registers it again when it is restarted")
+	}
+}
+
+// left reports whether the node has been deleted.
+func (m *Manager) left() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gone
 }
 
 // Run registers the node and keeps it up to date until ctx ends.
@@ -170,7 +184,12 @@ func (m *Manager) Run(ctx context.Context) error {
 		daemon.Task{Name: "node lease", Run: func(ctx context.Context) error {
 			l := newLease(m.deps.Conn, m.cfg.Name)
 			return loop.Every(ctx, loop.Config{Name: "renew node lease", Period: leasePeriod, Jitter: 0.04, Logger: m.deps.Logger}, func(ctx context.Context) error {
-				return m.untilDone(ctx, func(ctx context.Context) error { return l.renew(ctx, m.uid()) })
+				return m.untilDone(ctx, func(ctx context.Context) error {
+					if m.left() {
+						return nil
+					}
+					return l.renew(ctx, m.uid())
+				})
 			})
 		}},
 	)
@@ -234,6 +253,9 @@ func (m *Manager) untilDone(ctx context.Context, f func(context.Context) error) 
 	}
 }
 
+// Registered reports whether the gateway has the node.
+func (m *Manager) Registered() bool { return m.uid() != "" }
+
 func (m *Manager) uid() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,8 +267,11 @@ func (m *Manager) uid() string {
 func (m *Manager) sync(ctx context.Context) error {
 	for range writeTries {
 		m.mu.Lock()
-		stored := m.stored
+		stored, gone := m.stored, m.gone
 		m.mu.Unlock()
+		if gone {
+			return nil
+		}
 		if stored == nil {
 			fresh, err := m.register(ctx)
 			if err != nil {
@@ -270,14 +295,14 @@ func (m *Manager) sync(ctx context.Context) error {
 			fresh, err := m.nodes.Get(ctx, "", m.cfg.Name)
 			switch {
 			case apierr.IsNotFound(err):
-				m.forget()
+				m.leave()
 			case err != nil:
 				return fmt.Errorf("get node %s: %w", m.cfg.Name, err)
 			default:
 				m.keep(fresh)
 			}
 		case apierr.IsNotFound(err):
-			m.forget()
+			m.leave()
 		case err != nil:
 			return fmt.Errorf("write status of node %s: %w", m.cfg.Name, err)
 		default:
@@ -296,7 +321,7 @@ func (m *Manager) keep(n *corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stored.GetMetadata().GetUid() != n.GetMetadata().GetUid() || revision(n) > revision(m.stored) {
-		m.stored = n
+		m.stored, m.gone = n, false
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client"
+	"trireme.dev/client/apierr"
 	"trireme.dev/client/informer"
 	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
@@ -211,18 +212,47 @@ func TestNodeWithoutNetworkDoesNotStayReady(t *testing.T) {
 	})
 }
 
-func TestDeletedNodeIsRegisteredAgain(t *testing.T) {
+func TestDeletedNodeStaysDeletedUntilTheAgentIsRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
+		leases := client.For[*coordinationv1.Lease](f.gateway.Conn())
+		remove := func() {
+			t.Helper()
+			if _, err := f.nodes.Delete(t.Context(), "", "n1", &metav1.DeleteOptions{GracePeriodSeconds: proto.Int64(0)}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := leases.Delete(t.Context(), leaseNamespace, "n1", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
 		f.start()
 		synctest.Wait()
-		before := f.get().GetMetadata().GetUid()
-		if _, err := f.nodes.Delete(t.Context(), "", "n1", &metav1.DeleteOptions{GracePeriodSeconds: proto.Int64(0)}); err != nil {
+		remove()
+		after(10 * time.Minute)
+		if _, err := f.nodes.Get(t.Context(), "", "n1"); !apierr.IsNotFound(err) {
+			t.Errorf("the deleted node is there again: %v", err)
+		}
+		if _, err := leases.Get(t.Context(), leaseNamespace, "n1"); !apierr.IsNotFound(err) {
+			t.Errorf("its lease is there again: %v", err)
+		}
+		f.stop()
+		f.start()
+		after(time.Second)
+		if condition(f.get(), "Ready") == nil {
+			t.Errorf("after a restart: %v", f.get())
+		}
+		// Made anew by somebody, it is taken up.
+		remove()
+		after(time.Second)
+		if _, err := f.nodes.Create(t.Context(), &corev1.Node{Metadata: &metav1.ObjectMeta{Name: "n1"}}); err != nil {
 			t.Fatal(err)
 		}
-		after(time.Second)
-		if after := f.get().GetMetadata().GetUid(); after == before {
-			t.Error("the deleted node is there")
+		after(15 * time.Second)
+		if condition(f.get(), "Ready") == nil {
+			t.Errorf("made anew: %v", f.get())
+		}
+		if _, err := leases.Get(t.Context(), leaseNamespace, "n1"); err != nil {
+			t.Errorf("its lease: %v", err)
 		}
 	})
 }

@@ -15,6 +15,16 @@ const (
 // Terminal reports whether a phase is for good.
 func Terminal(phase string) bool { return phase == Succeeded || phase == Failed }
 
+// Ready reports whether a status says that the pod is Ready.
+func Ready(status *corev1.PodStatus) bool {
+	for _, c := range status.GetConditions() {
+		if c.GetType() == "Ready" {
+			return c.GetStatus() == "True"
+		}
+	}
+	return false
+}
+
 // Phase sums up container statuses. restart names containers that are being replaced, whatever their restart policy.
 // final says that the pod is at its end and nothing will be started again.
 func Phase(pod *corev1.Pod, status *corev1.PodStatus, restart map[string]bool, final bool) string {

@@ -5,8 +5,10 @@ package podsource
 
 import (
 	"context"
+	"time"
 
 	"trireme.dev/client/informer"
+	"trireme.dev/client/tracing"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 )
 
@@ -30,17 +32,25 @@ type Source struct {
 func New(factory *informer.Factory, node string, sink Sink) *Source {
 	s := &Source{factory: factory, sink: sink}
 	informer.Of[*corev1.Pod](factory, informer.Config{FieldSelector: "spec.nodeName=" + node}).AddHandler(informer.Handler[*corev1.Pod]{
-		Add:    func(p *corev1.Pod, _ bool) { sink.Update(p) },
+		Add:    func(p *corev1.Pod, _ bool) { heard(p); sink.Update(p) },
 		Update: s.update,
 		Delete: sink.Delete,
 	})
 	return s
 }
 
+// heard records how long the pod's way here was; of one that an earlier agent has taken up already, that is history.
+func heard(p *corev1.Pod) {
+	if p.GetStatus().GetStartTime() == nil {
+		tracing.Received(context.Background(), p.GetMetadata(), time.Now(), "nodeagent")
+	}
+}
+
 // update also tells of the end of a pod whose name another has taken while nobody watched.
 func (s *Source) update(before, after *corev1.Pod) {
 	if before.GetMetadata().GetUid() != after.GetMetadata().GetUid() {
 		s.sink.Delete(before)
+		heard(after)
 	}
 	s.sink.Update(after)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"trireme.dev/client/event"
+	"trireme.dev/client/tracing"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/nodeagent/internal/plan"
 	"trireme.dev/services/nodeagent/internal/runtime"
@@ -21,6 +22,7 @@ const (
 // have made meanwhile is seen before anything is stopped.
 func (w *worker) terminate() {
 	w.state = terminating
+	w.trail.end()
 	w.began = time.Now()
 	w.opCancel()
 }
@@ -126,7 +128,7 @@ func (w *worker) stop(pod *corev1.Pod, id string, c *runtime.Container) {
 	}
 	grace := max(time.Until(w.began.Add(w.grace)), minimumGrace)
 	w.do(id, func(ctx context.Context) func() {
-		err := w.m.deps.Runtime.StopContainer(ctx, id, grace)
+		err := w.stopContainer(ctx, c.Name, id, grace)
 		cancelled := ctx.Err() != nil
 		return func() {
 			if err != nil && !cancelled {
@@ -135,6 +137,12 @@ func (w *worker) stop(pod *corev1.Pod, id string, c *runtime.Container) {
 			}
 		}
 	})
+}
+
+func (w *worker) stopContainer(ctx context.Context, name, id string, grace time.Duration) error {
+	return within(ctx, stopSpan, func(ctx context.Context) error {
+		return w.m.deps.Runtime.StopContainer(ctx, id, grace)
+	}, tracing.KeyContainer.String(name), tracing.KeyContainerID.String(id))
 }
 
 // clear removes all that the pod has on the node. How the containers of a pod that came to its own end ended must be
@@ -150,9 +158,9 @@ func (w *worker) clear(pod *corev1.Pod, gone bool) {
 	w.do(cleanupKey, func(ctx context.Context) func() {
 		w.acting.Add(1)
 		defer w.acting.Add(-1)
-		err := w.m.deps.Runtime.RemoveSandbox(ctx, w.uid)
+		err := within(ctx, removeSpan, func(ctx context.Context) error { return w.m.deps.Runtime.RemoveSandbox(ctx, w.uid) })
 		if err == nil {
-			err = w.m.deps.Volumes.Teardown(w.uid)
+			err = within(ctx, unmountSpan, func(context.Context) error { return w.m.deps.Volumes.Teardown(w.uid) })
 		}
 		if err == nil {
 			w.m.deps.Devices.Release(w.uid)

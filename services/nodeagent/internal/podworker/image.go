@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"trireme.dev/client/event"
+	"trireme.dev/client/tracing"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/nodeagent/internal/runtime"
 )
@@ -72,7 +73,11 @@ func (w *worker) ensureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	}
 	events.Event(pod, event.Normal, "Pulling", fmt.Sprintf("Pulling image %q", ref))
 	begin := time.Now()
-	image, err := w.m.images.pull(ctx, ref)
+	var image *runtime.Image
+	err := within(ctx, pullSpan, func(ctx context.Context) (err error) {
+		image, err = w.m.images.pull(ctx, ref)
+		return err
+	}, tracing.KeyImage.String(ref))
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

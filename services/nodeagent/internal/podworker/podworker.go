@@ -71,6 +71,7 @@ type Manager struct {
 	deps   Deps
 	status *status.Manager
 	images *puller
+	count  *metrics
 	fit    ledger
 	wg     sync.WaitGroup
 
@@ -78,6 +79,8 @@ type Manager struct {
 	workers map[string]*worker
 	// ctx of running workers; nil until Run has looked at the runtime for the first time.
 	ctx context.Context
+	// relisted is when the runtime's pods were last looked at.
+	relisted time.Time
 	// first are the pods that the runtime had when Run began: of any other it has nothing until a worker makes it.
 	first map[string]bool
 	// synced says that every pod of the gateway has been delivered.
@@ -86,7 +89,7 @@ type Manager struct {
 
 // New returns a manager; pods may be delivered at once.
 func New(cfg Config, deps Deps) *Manager {
-	m := &Manager{cfg: cfg, deps: deps, workers: map[string]*worker{}}
+	m := &Manager{cfg: cfg, deps: deps, count: newMetrics(), workers: map[string]*worker{}}
 	m.status = status.New(deps.Conn, deps.Logger, m.flushed)
 	m.images = newPuller(deps.Runtime.Images())
 	return m
@@ -281,6 +284,7 @@ func (m *Manager) hint(uid string) {
 
 // relist compares what the runtime has with what the workers saw last, and removes pods that nobody wants.
 func (m *Manager) relist(ctx context.Context) error {
+	begin := time.Now()
 	pods, err := m.deps.Runtime.Pods(ctx)
 	if err != nil {
 		return fmt.Errorf("list pods of the runtime: %w", err)
@@ -291,6 +295,11 @@ func (m *Manager) relist(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if !m.relisted.IsZero() {
+		m.count.relistInterval.Record(ctx, begin.Sub(m.relisted).Seconds())
+	}
+	m.relisted = begin
+	m.count.relist.Record(ctx, time.Since(begin).Seconds())
 	seen := map[string]bool{}
 	for _, p := range pods {
 		seen[p.UID] = true

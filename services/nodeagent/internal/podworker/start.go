@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"trireme.dev/client/event"
+	"trireme.dev/client/tracing"
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/nodeagent/internal/containerspec"
@@ -53,6 +54,7 @@ func (w *worker) due(pod *corev1.Pod, starts []plan.Start) []plan.Start {
 	for _, s := range starts {
 		name := s.Container.GetName()
 		if w.held(name) || w.imageHeld(pod, s.Container) || w.crashHeld(pod, s) {
+			w.trail.wait(w.waiting[name].Reason)
 			continue
 		}
 		due = append(due, s)
@@ -137,6 +139,9 @@ func (w *worker) setup(pod *corev1.Pod, actions plan.Actions) {
 	if actions.RemoveSandbox && w.seen.Sandbox != nil {
 		w.m.deps.Events.Event(pod, event.Normal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
+	if actions.CreateSandbox {
+		w.trail.open(syncSpan, opSync)
+	}
 	w.do(setupKey, func(ctx context.Context) func() {
 		var sandbox *runtime.Sandbox
 		var sandboxErr error
@@ -144,10 +149,15 @@ func (w *worker) setup(pod *corev1.Pod, actions plan.Actions) {
 		if actions.CreateSandbox {
 			wg.Go(func() { sandbox, sandboxErr = w.makeSandbox(ctx, pod, actions.RemoveSandbox) })
 		}
-		fetch, cancel := context.WithTimeout(ctx, fetchTimeout)
-		defer cancel()
-		objects := podconfig.Fetch(fetch, w.m.deps.Conn, pod, previous)
-		paths, volumeErr := w.m.deps.Volumes.Setup(volume.Pod{Pod: pod, Node: w.m.cfg.Node(), PodIPs: podIPs, Objects: objects})
+		var objects *podconfig.Objects
+		var paths map[string]string
+		volumeErr := within(ctx, mountSpan, func(ctx context.Context) (err error) {
+			fetch, cancel := context.WithTimeout(ctx, fetchTimeout)
+			defer cancel()
+			objects = podconfig.Fetch(fetch, w.m.deps.Conn, pod, previous)
+			paths, err = w.m.deps.Volumes.Setup(volume.Pod{Pod: pod, Node: w.m.cfg.Node(), PodIPs: podIPs, Objects: objects})
+			return err
+		}, tracing.KeyCount.Int(len(pod.GetSpec().GetVolumes())))
 		wg.Wait()
 		if ctx.Err() != nil {
 			return func() {}
@@ -172,11 +182,17 @@ func (w *worker) makeSandbox(ctx context.Context, pod *corev1.Pod, remove bool) 
 	}
 	defer w.release()
 	if remove {
-		if err := w.m.deps.Runtime.RemoveSandbox(ctx, w.uid); err != nil {
+		if err := within(ctx, removeSpan, func(ctx context.Context) error { return w.m.deps.Runtime.RemoveSandbox(ctx, w.uid) }); err != nil {
 			return nil, err
 		}
 	}
-	return w.m.deps.Runtime.CreateSandbox(ctx, containerspec.Sandbox(pod, w.m.cfg.Node()))
+	var sandbox *runtime.Sandbox
+	err := within(ctx, sandboxSpan, func(ctx context.Context) (err error) {
+		sandbox, err = w.m.deps.Runtime.CreateSandbox(ctx, containerspec.Sandbox(pod, w.m.cfg.Node()))
+		return err
+	})
+	w.m.count.sandbox(ctx, err)
+	return sandbox, err
 }
 
 // setUp judges how the setup went.
@@ -184,14 +200,17 @@ func (w *worker) setUp(pod *corev1.Pod, sandboxErr, volumeErr error) {
 	events := w.m.deps.Events
 	switch {
 	case errors.Is(sandboxErr, runtime.ErrNetworkNotReady):
+		w.setupWait = "NetworkNotReady"
 		events.Event(pod, event.Warning, "NetworkNotReady", "network is not ready: "+sandboxErr.Error())
 	case sandboxErr != nil:
+		w.setupWait = "FailedCreatePodSandBox"
 		// The one there was may be gone all the same.
 		w.look.Store(true)
 		events.Event(pod, event.Warning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+sandboxErr.Error())
 		w.m.logIfFailed(w.opCtx, "create sandbox", sandboxErr)
 	}
 	for _, err := range unjoin(volumeErr) {
+		w.setupWait = "FailedMount"
 		events.Event(pod, event.Warning, "FailedMount", err.Error())
 	}
 	if sandboxErr != nil || volumeErr != nil {
@@ -224,8 +243,15 @@ func (w *worker) start(pod *corev1.Pod, s plan.Start) {
 		podIPs = w.seen.Sandbox.IPs
 	}
 	objects, paths := w.objects, w.paths
+	if s.After != nil && !s.Init {
+		w.trail.starting = false // it was up, if not for long
+	}
+	w.trail.open(syncSpan, opSync)
 	w.do(s.Container.GetName(), func(ctx context.Context) func() {
-		err := w.ensureImage(ctx, pod, s.Container)
+		begin := time.Now()
+		err := within(ctx, imageSpan, func(ctx context.Context) error { return w.ensureImage(ctx, pod, s.Container) },
+			tracing.KeyContainer.String(s.Container.GetName()), tracing.KeyImage.String(s.Container.GetImage()))
+		pulled := time.Since(begin)
 		var spec runtime.ContainerSpec
 		if err == nil {
 			spec, err = w.spec(pod, s, podIPs, objects, paths)
@@ -233,7 +259,10 @@ func (w *worker) start(pod *corev1.Pod, s plan.Start) {
 		if err == nil {
 			err = w.bringUp(ctx, pod, s, spec)
 		}
-		return func() { w.started(pod, s, err) }
+		return func() {
+			w.pulls = max(w.pulls, pulled) // side by side
+			w.started(pod, s, err)
+		}
 	})
 }
 
@@ -274,7 +303,11 @@ func (w *worker) bringUp(ctx context.Context, pod *corev1.Pod, s plan.Start, spe
 			return &waitError{"CreateContainerError", err}
 		}
 	}
-	id, err := r.CreateContainer(ctx, spec)
+	var id string
+	err := within(ctx, createSpan, func(ctx context.Context) (err error) {
+		id, err = r.CreateContainer(ctx, spec)
+		return err
+	}, tracing.KeyContainer.String(spec.Name), tracing.KeyAttempt.Int(spec.Attempt+1))
 	if err != nil {
 		return &waitError{"CreateContainerError", err}
 	}
@@ -285,7 +318,9 @@ func (w *worker) bringUp(ctx context.Context, pod *corev1.Pod, s plan.Start, spe
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := r.StartContainer(ctx, id); err != nil {
+	err = within(ctx, startSpan, func(ctx context.Context) error { return r.StartContainer(ctx, id) },
+		tracing.KeyContainer.String(spec.Name), tracing.KeyContainerID.String(id))
+	if err != nil {
 		return &waitError{"RunContainerError", err}
 	}
 	events.Event(pod, event.Normal, "Started", "Started container "+spec.Name)
@@ -299,6 +334,7 @@ func (w *worker) started(pod *corev1.Pod, s plan.Start, err error) {
 		return
 	}
 	if err == nil {
+		w.m.count.container(w.opCtx, s.Init, "")
 		delete(w.waiting, name)
 		delete(w.restart, name)
 		delete(w.holds, name)
@@ -314,7 +350,8 @@ func (w *worker) started(pod *corev1.Pod, s plan.Start, err error) {
 		reason = wait.reason
 	}
 	w.waiting[name] = plan.Waiting{Reason: reason, Message: err.Error()}
-	w.log.LogAttrs(w.opCtx, slog.LevelInfo, "container does not start", slog.String(telemetry.KeyContainer, name),
+	w.m.count.container(w.opCtx, s.Init, reason)
+	w.log.LogAttrs(w.trail.own, slog.LevelInfo, "container does not start", slog.String(telemetry.KeyContainer, name),
 		slog.String(telemetry.KeyReason, reason), slog.Any(telemetry.KeyError, err))
 	switch reason {
 	case "ErrImagePull":
@@ -342,8 +379,9 @@ func (w *worker) replace(pod *corev1.Pod, s plan.Stop) {
 	grace := specGrace(pod)
 	// Said before it happens: an end that is seen first must not count as the pod's.
 	w.restart[name] = w.restart[name] || s.Restart
+	w.trail.open(syncSpan, opSync)
 	w.do(name, func(ctx context.Context) func() {
-		err := w.m.deps.Runtime.StopContainer(ctx, id, grace)
+		err := w.stopContainer(ctx, name, id, grace)
 		return func() {
 			if err != nil {
 				w.m.logIfFailed(w.opCtx, "stop container", err)

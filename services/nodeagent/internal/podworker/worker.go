@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client/event"
+	"trireme.dev/client/tracing"
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/nodeagent/internal/devices"
@@ -59,9 +60,11 @@ type worker struct {
 	gone    bool
 	results []result
 	printed string
+	counted counted
 
 	// The rest belongs to the goroutine of run.
 
+	trail *trail
 	state state
 	seen  *runtime.Pod
 	past  *corev1.PodStatus
@@ -70,6 +73,14 @@ type worker struct {
 	opCtx    context.Context
 	opCancel context.CancelFunc
 	next     time.Time
+
+	// received is when the pod was heard of; runs that it has been seen running, pulls how long images took to come.
+	received time.Time
+	runs     bool
+	pulls    time.Duration
+
+	// setupWait is why the setup is to be tried again.
+	setupWait string
 
 	fits, allocated bool
 	phase           string
@@ -115,7 +126,7 @@ func newWorker(m *Manager, pod *corev1.Pod) *worker {
 		m: m, uid: uid, pod: pod, signal: make(chan struct{}, 1), act: make(chan struct{}, 1),
 		log: m.deps.Logger.With(slog.String(telemetry.KeyPod, pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName()),
 			slog.String(telemetry.KeyPodUID, uid)),
-		past: pod.GetStatus(), busy: map[string]bool{},
+		trail: newTrail(m.count, m.cfg.Node().Name, pod), received: time.Now(), past: pod.GetStatus(), busy: map[string]bool{},
 		waiting: map[string]plan.Waiting{}, messages: map[string]string{}, restart: map[string]bool{}, holds: map[string]hold{},
 		imageErrors: map[string]imageError{}, announced: map[string]time.Time{}, killing: map[string]bool{},
 	}
@@ -160,7 +171,7 @@ func (w *worker) print() string {
 
 func (w *worker) setPrint(p *runtime.Pod) {
 	w.mu.Lock()
-	w.printed = fingerprint(p)
+	w.printed, w.counted = fingerprint(p), countsOf(p)
 	w.mu.Unlock()
 }
 
@@ -169,12 +180,19 @@ func (w *worker) run(ctx context.Context) bool {
 	defer w.ops.Wait()
 	w.opCtx, w.opCancel = context.WithCancel(ctx)
 	defer func() { w.opCancel() }()
+	w.trail.begin(ctx)
+	defer func() { w.trail.close(nil) }()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		w.trail.wake()
 		w.applyResults()
 		w.next = time.Time{}
-		if w.step(ctx) {
+		gone := w.step(ctx)
+		if len(w.busy) == 0 && w.state != terminating {
+			w.trail.close(nil)
+		}
+		if gone {
 			return true
 		}
 		timer.Stop()
@@ -191,10 +209,14 @@ func (w *worker) run(ctx context.Context) bool {
 	}
 }
 
-// do starts an operation. Its work runs in a goroutine of its own, what it returns in the worker's.
+// do starts an operation. Its work runs in a goroutine of its own, what it returns in the worker's. While the pod starts,
+// every operation is worth a sync in its trace; later it is where the caller has opened one.
 func (w *worker) do(key string, work func(ctx context.Context) (apply func())) {
 	w.busy[key] = true
-	ctx := w.opCtx
+	if w.trail.starting {
+		w.trail.open(syncSpan, opCreate)
+	}
+	ctx := w.trail.under(w.opCtx)
 	w.ops.Go(func() {
 		apply := work(ctx)
 		w.mu.Lock()
@@ -206,6 +228,12 @@ func (w *worker) do(key string, work func(ctx context.Context) (apply func())) {
 
 // acquire waits for its turn to change the runtime, and reports false where ctx ends before. release ends the turn.
 func (w *worker) acquire(ctx context.Context) bool {
+	begin := time.Now()
+	defer func() {
+		if end := time.Now(); end.Sub(begin) >= worthSaying {
+			tracing.Record(ctx, turnSpan, begin, end, tracing.KeyReason.String("another operation of the pod is under way"))
+		}
+	}()
 	select {
 	case w.act <- struct{}{}:
 	case <-ctx.Done():
@@ -282,7 +310,7 @@ func (w *worker) step(ctx context.Context) bool {
 	}
 	if w.state == terminated {
 		if !gone && pod.GetMetadata().GetDeletionTimestamp() != nil {
-			w.m.status.Remove(pod)
+			w.m.status.Remove(w.trail.status(), pod)
 		}
 		return gone
 	}
@@ -295,7 +323,7 @@ func (w *worker) sync(ctx context.Context, pod *corev1.Pod) {
 		w.again(time.Now().Add(retrySoon))
 		return
 	}
-	if !w.admit(pod) {
+	if !w.admit(ctx, pod) {
 		w.publish(pod)
 		return
 	}
@@ -324,6 +352,7 @@ func (w *worker) advance(pod *corev1.Pod, actions plan.Actions) {
 	switch {
 	case w.busy[setupKey]:
 	case w.held(setupKey):
+		w.trail.wait(w.setupWait)
 	case actions.CreateSandbox, len(due) > 0 && !w.prepared:
 		w.setup(pod, actions)
 	case len(due) > 0:
@@ -358,22 +387,42 @@ func (w *worker) observe(ctx context.Context) bool {
 }
 
 // admit decides once whether the pod may run here.
-func (w *worker) admit(pod *corev1.Pod) bool {
+func (w *worker) admit(ctx context.Context, pod *corev1.Pod) bool {
 	runs := w.seen != nil && len(w.seen.Containers) > 0
 	if !w.fits {
-		if err := w.m.fit.admit(pod, runs, w.m.cfg.Allocatable()); err != nil {
+		if w.trail.starting {
+			w.trail.open(syncSpan, opCreate)
+		}
+		begin := time.Now()
+		err := w.m.fit.admit(pod, runs, w.m.cfg.Allocatable())
+		if err == nil {
+			w.fits = true
+			w.allocated = !wantsDevices(pod)
+		}
+		// Where devices are asked for, their part follows in a span of its own.
+		if ctx := w.trail.under(ctx); err != nil || w.allocated {
+			_, span := tracing.StartAt(ctx, admitSpan, begin)
+			tracing.Fail(span, err)
+			span.End()
+		}
+		if err != nil {
 			w.reject(pod, err)
 			return false
 		}
-		w.fits = true
-		w.allocated = !wantsDevices(pod)
 	}
 	if w.allocated {
 		return true
 	}
-	if !w.busy[admitKey] && !w.held(admitKey) {
+	switch {
+	case w.busy[admitKey]:
+	case w.held(admitKey):
+		w.trail.wait(w.reason)
+	default:
 		w.do(admitKey, func(ctx context.Context) func() {
+			ctx, span := tracing.Start(ctx, admitSpan)
+			defer span.End()
 			err := w.m.deps.Devices.Admit(ctx, pod)
+			tracing.Fail(span, err)
 			return func() { w.admission(pod, err) }
 		})
 	}
@@ -403,7 +452,7 @@ func (w *worker) admission(pod *corev1.Pod, err error) {
 	case w.state != syncing || w.opCtx.Err() != nil:
 	case errors.As(err, &rejection) && w.seen != nil && len(w.seen.Containers) > 0:
 		// It was admitted once and runs: an agent that restarts must not end it.
-		w.log.LogAttrs(w.opCtx, slog.LevelWarn, "running pod has lost its devices' allocation", slog.Any(telemetry.KeyError, err))
+		w.log.LogAttrs(w.trail.own, slog.LevelWarn, "running pod has lost its devices' allocation", slog.Any(telemetry.KeyError, err))
 		w.allocated = true
 	case errors.As(err, &rejection):
 		w.reject(pod, err)
@@ -421,8 +470,9 @@ func (w *worker) reject(pod *corev1.Pod, err error) {
 	}
 	w.phase, w.reason, w.message = plan.Failed, rejection.Reason, rejection.Message
 	w.m.deps.Events.Event(pod, event.Warning, rejection.Reason, rejection.Message)
-	w.log.LogAttrs(w.opCtx, slog.LevelInfo, "pod rejected", slog.String(telemetry.KeyReason, rejection.Reason),
+	w.log.LogAttrs(w.trail.own, slog.LevelInfo, "pod rejected", slog.String(telemetry.KeyReason, rejection.Reason),
 		slog.String(telemetry.KeyMessage, rejection.Message))
+	w.trail.close(err)
 	w.terminate()
 }
 
@@ -444,10 +494,43 @@ func (w *worker) publish(pod *corev1.Pod) {
 		}
 	}
 	if before := w.past.GetPhase(); before != status.GetPhase() {
-		w.log.LogAttrs(w.opCtx, slog.LevelInfo, "pod phase changed", slog.String(telemetry.KeyPhase, status.GetPhase()))
+		w.log.LogAttrs(w.trail.own, slog.LevelInfo, "pod phase changed", slog.String(telemetry.KeyPhase, status.GetPhase()))
 	}
 	w.past = status
-	w.m.status.Set(pod, status)
+	w.m.status.Set(w.trail.status(), pod, status)
+	w.seenRunning(status)
+}
+
+// seenRunning notes that a pod is up for the first time: from now on what happens to it is its later life.
+func (w *worker) seenRunning(status *corev1.PodStatus) {
+	if !w.trail.starting {
+		return
+	}
+	if !w.runs && status.GetPhase() == plan.Running {
+		w.runs = true
+		w.trail.running(w.pulls+initTime(status), w.received)
+	}
+	if plan.Ready(status) {
+		w.trail.starting = false
+		return
+	}
+	// What a wait that begins now is for, unless something better is known.
+	if len(w.busy) == 0 && w.trail.reason == "" {
+		for _, c := range status.GetContainerStatuses() {
+			w.trail.wait(c.GetState().GetWaiting().GetReason())
+		}
+	}
+}
+
+// initTime is how long init containers ran.
+func initTime(status *corev1.PodStatus) time.Duration {
+	var sum time.Duration
+	for _, c := range status.GetInitContainerStatuses() {
+		if t := c.GetState().GetTerminated(); t != nil {
+			sum += t.GetFinishedAt().AsTime().Sub(t.GetStartedAt().AsTime())
+		}
+	}
+	return sum
 }
 
 // withForeign takes over the conditions that others wrote.

@@ -13,6 +13,10 @@ import (
 	"time"
 )
 
+// NetworkSpan is the name of the span in which a runtime gives a sandbox its network, under the span of CreateSandbox's
+// context.
+const NetworkSpan = "SetUpNetwork"
+
 // ErrNotFound is wrapped by errors about a sandbox, container or image that does not exist.
 var ErrNotFound = errors.New("not found")
 

@@ -16,6 +16,7 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/kit/rpc"
+	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
 	"trireme.dev/services/nodeagent/internal/plan"
@@ -33,22 +34,24 @@ type Node struct {
 	Runtime   runtime.Runtime
 	Pods      *podworker.Manager
 	LogDir    string
+	// Plugins are the node's device plugins.
+	Plugins func(context.Context) []*nodev1.DevicePlugin
 }
 
 // Server implements NodeService.
 type Server struct {
 	nodev1.UnimplementedNodeServiceServer
 	nodes []*Node
-	// Version of the agent.
-	version string
+	// self is the state of the agent.
+	self func() *componentv1.ComponentStatus
 	// anonymous callers are let in, since the operator chose to serve without TLS.
 	anonymous bool
 	logger    *slog.Logger
 }
 
-// New returns a server of the nodes.
-func New(nodes []*Node, version string, anonymous bool, logger *slog.Logger) *Server {
-	return &Server{nodes: nodes, version: version, anonymous: anonymous, logger: logger}
+// New returns a server of the nodes; self tells of the agent.
+func New(nodes []*Node, self func() *componentv1.ComponentStatus, anonymous bool, logger *slog.Logger) *Server {
+	return &Server{nodes: nodes, self: self, anonymous: anonymous, logger: logger}
 }
 
 // Register adds the service.
@@ -188,8 +191,10 @@ func (s *Server) GetInfo(ctx context.Context, in *nodev1.GetInfoRequest) (*nodev
 	if err != nil {
 		return nil, apierr.Unavailable("ask the runtime: " + err.Error())
 	}
+	self := s.self()
 	return &nodev1.GetInfoResponse{
-		Version: s.version, RuntimeName: info.Name, RuntimeVersion: info.Version, Simulated: n.Simulated, NodeName: n.Name,
+		Version: self.GetVersion(), RuntimeName: info.Name, RuntimeVersion: info.Version, Simulated: n.Simulated, NodeName: n.Name,
+		Agent: self, DevicePlugins: n.Plugins(ctx),
 	}, nil
 }
 

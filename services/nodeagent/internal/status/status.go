@@ -13,11 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/tracing"
 	"trireme.dev/client/workqueue"
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
@@ -54,6 +56,9 @@ type entry struct {
 	remove bool
 	// gone says that the gateway has no such pod any more.
 	gone bool
+	// since is when what is not written yet was first set, trace is what it is written under.
+	since time.Time
+	trace trace.SpanContext
 }
 
 // New returns a manager. written, which may be nil, hears of each pod whose newest status has been written, or that
@@ -95,25 +100,30 @@ func revision(pod *corev1.Pod) int64 {
 	return n
 }
 
-// Set replaces a pod's status; it is sent at once unless it says what was set last.
-func (m *Manager) Set(pod *corev1.Pod, status *corev1.PodStatus) {
+// Set replaces a pod's status; it is sent at once unless it says what was set last. The writing is a span of ctx's trace,
+// where that is recorded.
+func (m *Manager) Set(ctx context.Context, pod *corev1.Pod, status *corev1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.entry(pod)
 	if e.gone || (e.status != nil && proto.Equal(e.status, status)) {
 		return
 	}
-	e.status = status
+	if e.sent == e.version {
+		e.since = time.Now()
+	}
+	e.status, e.trace = status, trace.SpanContextFromContext(ctx)
 	e.version++
 	m.queue.Add(pod.GetMetadata().GetUid())
 }
 
-// Remove deletes the pod's object once its last status is written: its node has nothing of it any more.
-func (m *Manager) Remove(pod *corev1.Pod) {
+// Remove deletes the pod's object once its last status is written: its node has nothing of it any more. ctx is as
+// for Set.
+func (m *Manager) Remove(ctx context.Context, pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.entry(pod); !e.remove {
-		e.remove = true
+		e.remove, e.trace = true, trace.SpanContextFromContext(ctx)
 		m.queue.Add(pod.GetMetadata().GetUid())
 	}
 }
@@ -146,7 +156,7 @@ func (m *Manager) Run(ctx context.Context) error {
 				}
 				if err := m.process(ctx, uid); err != nil {
 					if ctx.Err() == nil {
-						m.logger.LogAttrs(ctx, slog.LevelWarn, "pod status not written, will retry",
+						m.logger.LogAttrs(m.logContext(ctx, uid), slog.LevelWarn, "pod status not written, will retry",
 							slog.String(telemetry.KeyPodUID, uid), slog.Any(telemetry.KeyError, err))
 					}
 					m.queue.AddRateLimited(uid)
@@ -161,6 +171,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
+// logContext is ctx under the pod's trace, for lines that belong to it.
+func (m *Manager) logContext(ctx context.Context, uid string) context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[uid]
+	if e == nil {
+		return ctx
+	}
+	return tracing.Context(ctx, e.pod.GetMetadata())
+}
+
 // process brings one pod up to date at the gateway.
 func (m *Manager) process(ctx context.Context, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -173,10 +194,11 @@ func (m *Manager) process(ctx context.Context, uid string) error {
 			return nil
 		}
 		pod, status, version, sent, remove := e.pod, e.status, e.version, e.sent, e.remove
+		since, traced := e.since, trace.ContextWithRemoteSpanContext(ctx, e.trace)
 		m.mu.Unlock()
 
 		if version > sent {
-			stored, err := m.write(ctx, pod, status)
+			stored, err := m.record(traced, pod, status, since)
 			switch {
 			case apierr.IsConflict(err):
 				if err := m.refresh(ctx, uid, pod); err != nil {
@@ -195,9 +217,35 @@ func (m *Manager) process(ctx context.Context, uid string) error {
 		if !remove {
 			return nil
 		}
-		return m.delete(ctx, uid, pod)
+		return m.delete(traced, uid, pod)
 	}
 	return fmt.Errorf("write status: the pod is changed by others all the time")
+}
+
+// Names of spans.
+const (
+	// WriteSpan is from a status being set until it is written.
+	WriteSpan = "status write"
+	// ReadySpan marks, without length, that a pod is Ready for the first time.
+	ReadySpan = "Ready"
+)
+
+// record is write with what is said of it in ctx's trace.
+func (m *Manager) record(ctx context.Context, pod *corev1.Pod, status *corev1.PodStatus, since time.Time) (*corev1.Pod, error) {
+	sc := trace.SpanContextFromContext(ctx)
+	if !sc.IsSampled() {
+		return m.write(ctx, pod, status)
+	}
+	writing, span := tracing.StartAt(ctx, WriteSpan, since, tracing.KeyPhase.String(status.GetPhase()))
+	defer span.End()
+	stored, err := m.write(writing, pod, status)
+	tracing.Fail(span, err)
+	// What happens to a pod later is in traces of its own.
+	if err == nil && sc.TraceID() == tracing.SpanContext(pod.GetMetadata()).TraceID() && plan.Ready(status) && !plan.Ready(pod.GetStatus()) {
+		now := time.Now()
+		tracing.Record(ctx, ReadySpan, now, now, tracing.Pod(pod.GetMetadata())...)
+	}
+	return stored, err
 }
 
 // write sends a status on top of the pod's state that is known; it returns nil for the object where there is nothing

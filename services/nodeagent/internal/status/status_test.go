@@ -75,7 +75,7 @@ func TestTheLatestWins(t *testing.T) {
 		f := newFixture(t)
 		p := f.create()
 		for _, message := range []string{"1", "2", "3", "4"} {
-			f.m.Set(p, &corev1.PodStatus{Phase: "Pending", Message: message})
+			f.m.Set(t.Context(), p, &corev1.PodStatus{Phase: "Pending", Message: message})
 		}
 		synctest.Wait()
 		if got := f.get().GetStatus().GetMessage(); got != "4" {
@@ -85,7 +85,7 @@ func TestTheLatestWins(t *testing.T) {
 			t.Error("the writer does not say that it is done")
 		}
 		rv := f.get().GetMetadata().GetResourceVersion()
-		f.m.Set(p, &corev1.PodStatus{Phase: "Pending", Message: "4"})
+		f.m.Set(t.Context(), p, &corev1.PodStatus{Phase: "Pending", Message: "4"})
 		synctest.Wait()
 		if got := f.get().GetMetadata().GetResourceVersion(); got != rv {
 			t.Error("an unchanged status was written")
@@ -102,7 +102,7 @@ func TestOthersConditionSurvivesAConflict(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The manager knows the pod as it was before the scheduler's write.
-		f.m.Set(p, &corev1.PodStatus{Phase: "Running", Conditions: []*corev1.PodCondition{
+		f.m.Set(t.Context(), p, &corev1.PodStatus{Phase: "Running", Conditions: []*corev1.PodCondition{
 			{Type: "Ready", Status: "True"}, {Type: "PodScheduled", Status: "True"},
 		}})
 		synctest.Wait()
@@ -128,7 +128,7 @@ func TestTerminalPhaseOfTheGatewayStays(t *testing.T) {
 			[]byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`), "status"); err != nil {
 			t.Fatal(err)
 		}
-		f.m.Set(p, &corev1.PodStatus{Phase: "Running"})
+		f.m.Set(t.Context(), p, &corev1.PodStatus{Phase: "Running"})
 		synctest.Wait()
 		if got := f.get().GetStatus(); got.GetPhase() != "Failed" || got.GetReason() != "Evicted" {
 			t.Errorf("status %v", got)
@@ -142,7 +142,7 @@ func TestGatewayAwayThenBack(t *testing.T) {
 		p := f.create()
 		uid := p.GetMetadata().GetUid()
 		f.gateway.SetFault(func(apitest.Operation) error { return apitest.ErrUnavailable })
-		f.m.Set(p, &corev1.PodStatus{Phase: "Running", Message: "while away"})
+		f.m.Set(t.Context(), p, &corev1.PodStatus{Phase: "Running", Message: "while away"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if f.m.Flushed(uid) {
@@ -166,8 +166,8 @@ func TestRemoveComesAfterTheLastStatusAndKnowsItsPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		f.m.Set(p, &corev1.PodStatus{Phase: "Failed", Message: "last"})
-		f.m.Remove(p)
+		f.m.Set(t.Context(), p, &corev1.PodStatus{Phase: "Failed", Message: "last"})
+		f.m.Remove(t.Context(), p)
 		for {
 			response, err := w.Recv()
 			if err != nil {
@@ -183,8 +183,8 @@ func TestRemoveComesAfterTheLastStatusAndKnowsItsPod(t *testing.T) {
 		// Another pod of the name is none of its business.
 		next := f.create()
 		f.m.Forget(p.GetMetadata().GetUid())
-		f.m.Set(p, &corev1.PodStatus{Phase: "Running", Message: "stale"})
-		f.m.Remove(p)
+		f.m.Set(t.Context(), p, &corev1.PodStatus{Phase: "Running", Message: "stale"})
+		f.m.Remove(t.Context(), p)
 		synctest.Wait()
 		got, err := f.pods.Get(t.Context(), "default", "p")
 		if apierr.IsNotFound(err) || got.GetMetadata().GetUid() != next.GetMetadata().GetUid() || got.GetStatus().GetMessage() != "" {

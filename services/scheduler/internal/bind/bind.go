@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -34,9 +35,10 @@ type Batcher struct {
 }
 
 type job struct {
-	ctx   context.Context
-	group []*corev1.Binding
-	done  chan error
+	ctx    context.Context
+	group  []*corev1.Binding
+	queued time.Time
+	done   chan error
 }
 
 // New returns a batcher that binds through conn.
@@ -47,7 +49,7 @@ func New(conn grpc.ClientConnInterface) *Batcher {
 // Bind implements framework.Binder. The error names the pod at fault where the gateway does. Where the call itself
 // fails or ctx ends, the group may have been bound all the same.
 func (b *Batcher) Bind(ctx context.Context, group []*corev1.Binding) error {
-	j := &job{ctx: ctx, group: group, done: make(chan error, 1)}
+	j := &job{ctx: ctx, group: group, queued: time.Now(), done: make(chan error, 1)}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, j)
 	if b.calls < maxCalls {
@@ -96,18 +98,20 @@ func (b *Batcher) call(batch []*job) {
 		req.Groups[i] = &corev1.BindGroup{Bindings: j.group}
 	}
 	// All jobs share the scheduler's context, so the first one's speaks for all.
-	resp, err := b.pods.Bind(batch[0].ctx, req)
+	ctx, told := begin(batch[0].ctx, batch)
+	resp, err := b.pods.Bind(ctx, req)
 	if err == nil && len(resp.GetResults()) != len(batch) {
 		err = fmt.Errorf("bind: %d results for %d groups", len(resp.GetResults()), len(batch))
 	} else {
 		err = apierr.FromStatus(err)
 	}
 	for i, j := range batch {
-		if err != nil {
-			j.done <- err
-			continue
+		result := err
+		if err == nil {
+			result = groupError(j.group, resp.GetResults()[i].GetError())
 		}
-		j.done <- groupError(j.group, resp.GetResults()[i].GetError())
+		j.done <- result
+		told.end(j, result)
 	}
 }
 

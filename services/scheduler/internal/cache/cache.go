@@ -73,6 +73,18 @@ func (c *Cache) entryOf(name string) *entry {
 	return e
 }
 
+// Size counts what is in the cache: nodes, pods on them, and pods that are only assumed to be there.
+func (c *Cache) Size() (nodes, pods, assumed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pods {
+		if p.assumed {
+			assumed++
+		}
+	}
+	return len(c.nodes), len(c.pods), assumed
+}
+
 // SetNode takes over a node's state.
 func (c *Cache) SetNode(node *corev1.Node) {
 	c.mu.Lock()

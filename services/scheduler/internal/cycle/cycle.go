@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/scheduler/framework"
@@ -25,6 +27,8 @@ type Deps struct {
 	Framework *runtime.Framework
 	Reporter  *report.Reporter
 	Logger    *slog.Logger
+	// Profile names the scheduler in metrics.
+	Profile string
 }
 
 // Cycle is the scheduling loop.
@@ -33,52 +37,81 @@ type Cycle struct {
 	snapshot cache.Snapshot
 	decider  *Decider
 	bindings sync.WaitGroup
+	binding  atomic.Int64 // how many of them are under way
+	counters *counters
+	watch    Watch
+	count    int // attempts
 }
 
 // New returns a loop whose ties begin at seed.
 func New(deps Deps, seed uint64) *Cycle {
-	c := &Cycle{Deps: deps}
+	c := &Cycle{Deps: deps, counters: newCounters(deps.Profile)}
 	c.decider = NewDecider(deps.Framework, &c.snapshot, seed)
 	return c
 }
 
-// Run schedules until ctx ends, then waits for the bindings under way. It may run again after that.
+// finish is how long bindings that are being written when Run's ctx ends may take to come to their end. Where a lost lease
+// is what ended it, no other scheduler can have begun before: that takes what is left between the deadline of a renewal
+// and the end of the lease, five seconds.
+const finish = 3 * time.Second
+
+// Run schedules until ctx ends, then waits for the bindings under way: what waits for permission is given up, what is
+// being written is finished. It may run again after that.
 func (c *Cycle) Run(ctx context.Context) error {
-	defer c.bindings.Wait()
+	writing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(finish, cancel)
+		context.AfterFunc(writing, func() { timer.Stop() })
+	})
+	defer func() {
+		c.bindings.Wait()
+		stop()
+		cancel()
+	}()
 	for {
 		q, err := c.Queue.Pop(ctx)
 		if err != nil {
 			return nil // ctx ended
 		}
-		c.scheduleOne(ctx, q)
+		c.scheduleOne(ctx, writing, q)
 	}
 }
 
 // scheduleOne is one attempt at one pod or gang: snapshot, decide, assume, reserve, permit; the rest goes on beside the
-// next attempt.
-func (c *Cycle) scheduleOne(ctx context.Context, q *framework.Queued) {
+// next attempt, and is written under the context writing.
+func (c *Cycle) scheduleOne(ctx, writing context.Context, q *framework.Queued) {
+	a := c.begin(q)
 	if err := c.Cache.Update(&c.snapshot); err != nil {
-		c.fail(q, err)
+		c.over(a)
+		c.fail(a, err)
 		return
 	}
-	d := c.decider.Decide(ctx, q)
+	d := c.decider.Decide(ctx, q, &c.watch)
 	switch {
 	case d.Err != nil:
-		c.fail(q, d.Err)
+		c.over(a)
+		c.fail(a, d.Err)
 		return
 	case len(d.Placed) == 0:
-		c.reject(q, d)
+		c.over(a)
+		c.reject(a, d)
 		return
 	}
-	if st := c.commit(ctx, d.Placed); !st.IsSuccess() {
+	st := c.commit(ctx, d.Placed)
+	c.over(a)
+	if !st.IsSuccess() {
 		if st.IsRejected() {
-			c.refuse(q, st)
+			c.refuse(a, st)
 		} else {
-			c.fail(q, st.Err())
+			c.fail(a, st.Err())
 		}
 		return
 	}
-	c.bindings.Go(func() { c.bind(ctx, q, d) })
+	c.binding.Add(1)
+	c.bindings.Go(func() {
+		defer c.binding.Add(-1)
+		c.bind(ctx, writing, a, d)
+	})
 }
 
 // commit assumes all pods in the cache, reserves and asks for permission. On failure nothing of it is left.
@@ -95,10 +128,22 @@ func (c *Cycle) commit(ctx context.Context, group []framework.Assignment) (st *f
 			return framework.AsStatus(err)
 		}
 	}
+	noted := c.watch.pods
 	for _, a := range group {
+		for len(noted) > 0 && noted[0].pod != a.Pod {
+			noted = noted[1:] // one that found no place
+		}
+		var w *podWatch
+		if len(noted) > 0 {
+			w = &noted[0]
+		}
+		begun := w.begin()
 		st := c.Framework.RunReserve(ctx, a)
+		w.end(reserve, begun, st.Code())
 		if st.IsSuccess() {
+			begun = w.begin()
 			st = c.Framework.RunPermit(ctx, a)
+			w.end(permit, begun, st.Code())
 		}
 		if !st.IsSuccess() && !st.IsWait() {
 			c.rollback(ctx, group, nil)
@@ -123,22 +168,25 @@ func (c *Cycle) rollback(ctx context.Context, group []framework.Assignment, self
 }
 
 // bind waits for permission, prepares and binds. All pods of a group share its fate.
-func (c *Cycle) bind(ctx context.Context, q *framework.Queued, d Decision) {
-	st := c.tryBind(ctx, d.Placed)
+func (c *Cycle) bind(ctx, writing context.Context, a *attempt, d Decision) {
+	q := a.Queued
+	st := c.tryBind(ctx, writing, a, d.Placed)
 	if !st.IsSuccess() {
 		c.rollback(ctx, d.Placed, q)
 		if st.IsRejected() {
-			c.refuse(q, st)
+			c.refuse(a, st)
 		} else {
-			c.fail(q, st.Err())
+			c.fail(a, st.Err())
 		}
 		return
 	}
+	c.counters.scheduled(q, len(d.Placed), a.begun)
+	c.counters.ended(resultUnschedulable, len(d.Failed), a.begun)
 	uids := make([]string, len(d.Placed))
-	for i, a := range d.Placed {
-		uids[i] = a.Pod.UID()
-		c.postBind(ctx, a)
-		c.Reporter.Scheduled(a.Pod.Pod, a.Node)
+	for i, p := range d.Placed {
+		uids[i] = p.Pod.UID()
+		c.postBind(ctx, p)
+		c.Reporter.Scheduled(p.Pod.Pod, p.Node)
 	}
 	if q.IsGroup() {
 		c.Reporter.Group(q.Group, report.Verdict{
@@ -152,6 +200,7 @@ func (c *Cycle) bind(ctx context.Context, q *framework.Queued, d Decision) {
 	})
 	c.Logger.LogAttrs(ctx, slog.LevelInfo, "scheduled", append(about(q), slog.Int(telemetry.KeyCount, len(d.Placed)),
 		slog.String(telemetry.KeyNode, d.Placed[0].Node))...)
+	a.tell(d.Failed, nil)
 }
 
 // postBind tells plugins. The pod is bound whatever becomes of that.
@@ -165,27 +214,42 @@ func (c *Cycle) postBind(ctx context.Context, a framework.Assignment) {
 	c.Framework.RunPostBind(ctx, a)
 }
 
-func (c *Cycle) tryBind(ctx context.Context, group []framework.Assignment) (st *framework.Status) {
+func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framework.Assignment) (st *framework.Status) {
 	defer func() {
 		if p := recover(); p != nil {
 			st = framework.AsStatus(fmt.Errorf("panic while binding: %v", p))
 		}
 	}()
-	for _, a := range group {
-		if st := c.Framework.WaitOnPermit(ctx, a.Pod); !st.IsSuccess() {
+	for _, step := range []struct {
+		name string
+		run  func(framework.Assignment) *framework.Status
+	}{
+		{runtime.WaitOnPermit, func(p framework.Assignment) *framework.Status { return c.Framework.WaitOnPermit(ctx, p.Pod) }},
+		{runtime.PreBind, func(p framework.Assignment) *framework.Status { return c.Framework.RunPreBind(writing, p) }},
+	} {
+		begun := time.Now()
+		for _, p := range group {
+			if st = step.run(p); !st.IsSuccess() {
+				break
+			}
+		}
+		c.counters.extension(step.name, time.Since(begun), st.Code())
+		a.waited(step.name, begun)
+		if !st.IsSuccess() {
 			return st
 		}
 	}
-	for _, a := range group {
-		if st := c.Framework.RunPreBind(ctx, a); !st.IsSuccess() {
-			return st
-		}
-	}
-	return c.Framework.RunBind(ctx, group)
+	begun := time.Now()
+	st = c.Framework.RunBind(a.traced(writing), group)
+	c.counters.extension(runtime.Bind, time.Since(begun), st.Code())
+	return st
 }
 
 // reject ends an attempt that found no place.
-func (c *Cycle) reject(q *framework.Queued, d Decision) {
+func (c *Cycle) reject(a *attempt, d Decision) {
+	q := a.Queued
+	c.counters.ended(resultUnschedulable, len(d.Failed), a.begun)
+	c.later(a, d.Failed, nil)
 	c.Logger.LogAttrs(context.Background(), slog.LevelDebug, "unschedulable",
 		append(about(q), slog.String(telemetry.KeyMessage, d.Failed[0].Message))...)
 	c.say(d.Failed, report.ReasonUnschedulable)
@@ -196,20 +260,23 @@ func (c *Cycle) reject(q *framework.Queued, d Decision) {
 }
 
 // refuse ends an attempt that a plugin refused after a place was found.
-func (c *Cycle) refuse(q *framework.Queued, st *framework.Status) {
+func (c *Cycle) refuse(a *attempt, st *framework.Status) {
 	d := Decision{Plugins: []string{st.Plugin()}, Message: st.Message()}
 	if st.Code() == framework.Pending {
 		d.Pending = d.Plugins
 	}
-	for _, p := range q.Pods {
+	for _, p := range a.Pods {
 		d.Failed = append(d.Failed, Failure{Pod: p, Message: d.Message})
 	}
-	c.reject(q, d)
+	c.reject(a, d)
 }
 
 // fail ends an attempt that ran into an unexpected error.
-func (c *Cycle) fail(q *framework.Queued, err error) {
+func (c *Cycle) fail(a *attempt, err error) {
+	q := a.Queued
+	c.later(a, nil, err)
 	if !errors.Is(err, context.Canceled) {
+		c.counters.ended(resultError, len(q.Pods), a.begun)
 		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "scheduling failed, will be tried again",
 			append(about(q), slog.Any(telemetry.KeyError, err))...)
 		var failed []Failure
@@ -222,6 +289,13 @@ func (c *Cycle) fail(q *framework.Queued, err error) {
 		}
 	}
 	c.Queue.Done(q, queue.Outcome{Failed: true})
+}
+
+// later tells traces, beside the next attempt.
+func (c *Cycle) later(a *attempt, failed []Failure, err error) {
+	if len(a.histories) > 0 {
+		c.bindings.Go(func() { a.tell(failed, err) })
+	}
 }
 
 // say tells people, for the pods that still wait: one that is gone or bound meanwhile has no use for it.

@@ -15,7 +15,8 @@ import (
 // NoNodes stands for a plugin in the rejection of a pod that found no nodes at all: a new node is what it waits for.
 const NoNodes = "NoNodes"
 
-// Decider decides where pods go. It reads a snapshot and runs plugins; it has no clock and writes nothing.
+// Decider decides where pods go. It reads a snapshot and runs plugins; no clock has a say in it, and it writes nothing but
+// a Watch.
 type Decider struct {
 	fw       *runtime.Framework
 	snapshot *cache.Snapshot
@@ -55,8 +56,9 @@ type Failure struct {
 }
 
 // Decide places the pods of q one after the other in the snapshot, each seeing those before it. It is all or nothing:
-// unless as many as the group needs fit, none is placed. What it did to the snapshot it undoes.
-func (d *Decider) Decide(ctx context.Context, q *framework.Queued) (out Decision) {
+// unless as many as the group needs fit, none is placed. What it did to the snapshot it undoes. watch is told how long
+// each step took, and may be nil.
+func (d *Decider) Decide(ctx context.Context, q *framework.Queued, watch *Watch) (out Decision) {
 	rotation := d.rotation
 	var placed []framework.Assignment
 	defer func() {
@@ -78,7 +80,9 @@ func (d *Decider) Decide(ctx context.Context, q *framework.Queued) (out Decision
 	var failures []*fitError
 	for _, pod := range q.Pods {
 		state := framework.NewCycleState()
-		node, fail, err := d.place(ctx, state, pod, !q.IsGroup())
+		w := watch.pod(pod, state)
+		node, fail, err := d.place(ctx, state, pod, !q.IsGroup(), w)
+		w.decided(node, fail)
 		if err != nil {
 			return Decision{Err: fmt.Errorf("pod %s: %w", pod.Name(), err)}
 		}
@@ -114,7 +118,7 @@ func (d *Decider) Decide(ctx context.Context, q *framework.Queued) (out Decision
 }
 
 // place finds the node for one pod: the first of those with the best score, counted from the rotation.
-func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, mayPreempt bool) (string, *fitError, error) {
+func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, mayPreempt bool, w *podWatch) (string, *fitError, error) {
 	nodes := d.snapshot.Nodes()
 	fail := newFitError(pod, len(nodes))
 	if len(nodes) == 0 {
@@ -123,7 +127,9 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 	}
 	d.rejected = append(d.rejected[:0], make([]*framework.Status, len(nodes))...)
 
+	begun := w.begin()
 	narrowed, st := d.fw.RunPreFilter(state, pod, d.snapshot)
+	w.end(preFilter, begun, st.Code())
 	if !st.IsSuccess() {
 		if !st.IsRejected() {
 			return "", nil, st.Err()
@@ -133,7 +139,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		for i := range d.rejected {
 			d.rejected[i] = st
 		}
-		return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail)
+		return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
 	}
 	for _, p := range narrowed.Plugins {
 		if len(narrowed.Names) < len(nodes) {
@@ -141,7 +147,9 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		}
 	}
 
-	feasible, err := d.filter(state, pod, nodes, narrowed)
+	begun = w.begin()
+	feasible, err := d.filter(state, pod, nodes, narrowed, w)
+	w.filtered(begun, len(nodes), len(feasible), d.rejected, err)
 	if err != nil {
 		return "", nil, err
 	}
@@ -149,7 +157,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		for _, st := range d.rejected {
 			fail.count(st)
 		}
-		return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail)
+		return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
 	}
 	chosen := feasible[0]
 	if len(feasible) > 1 {
@@ -157,7 +165,15 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		for i, n := range feasible {
 			infos[i] = nodes[n]
 		}
+		begun = w.begin()
+		st := d.fw.RunPreScore(state, pod, infos)
+		w.end(preScore, begun, st.Code())
+		if !st.IsSuccess() {
+			return "", nil, st.Err()
+		}
+		begun = w.begin()
 		scores, st := d.fw.RunScore(state, pod, infos)
+		w.end(score, begun, st.Code())
 		if !st.IsSuccess() {
 			return "", nil, st.Err()
 		}
@@ -168,7 +184,8 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 }
 
 // filter returns the indices of the nodes that the pod can run on and leaves the reasons of the others in d.rejected.
-func (d *Decider) filter(state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, narrowed runtime.Narrowed) ([]int, error) {
+func (d *Decider) filter(state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, narrowed runtime.Narrowed, w *podWatch) ([]int, error) {
+	run := runtime.RunFilters
 	filters := d.fw.Filters(state)
 	var leftOut *framework.Status
 	if narrowed.Names != nil {
@@ -182,7 +199,13 @@ func (d *Decider) filter(state *framework.CycleState, pod *framework.PodInfo, no
 				continue
 			}
 		}
-		st := runtime.RunFilters(filters, state, pod, node)
+		if w.measures() {
+			run = runtime.RunFilters
+			if i%timedNodes == 0 {
+				run = runtime.TimeFilters
+			}
+		}
+		st := run(filters, state, pod, node)
 		if st.IsSuccess() {
 			feasible = append(feasible, i)
 			continue
@@ -214,11 +237,13 @@ func pick(indices []int, scores []int64, start int) int {
 }
 
 // postFilter gives plugins the chance to make room. Members of a gang are not preempted for one by one.
-func (d *Decider) postFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, may bool, fail *fitError) error {
+func (d *Decider) postFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, may bool, fail *fitError, w *podWatch) error {
 	if !may {
 		return nil
 	}
+	begun := w.begin()
 	result, st := d.fw.RunPostFilter(ctx, state, pod, nodeStatuses{d.snapshot.Nodes(), d.rejected})
+	w.end(postFilter, begun, st.Code())
 	if st.Code() == framework.Error {
 		return st.Err()
 	}

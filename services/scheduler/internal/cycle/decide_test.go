@@ -44,11 +44,13 @@ func newWorld(t testing.TB, extra ...framework.Registration) *world {
 }
 
 // decide runs one attempt and, where it places pods, assumes them.
-func (w *world) decide(t testing.TB, q *framework.Queued) Decision {
+func (w *world) decide(t testing.TB, q *framework.Queued) Decision { return w.decideWatched(t, q, nil) }
+
+func (w *world) decideWatched(t testing.TB, q *framework.Queued, watch *Watch) Decision {
 	if err := w.cache.Update(&w.snapshot); err != nil {
 		t.Fatal(err)
 	}
-	d := w.decider.Decide(context.Background(), q)
+	d := w.decider.Decide(context.Background(), q, watch)
 	for _, a := range d.Placed {
 		if err := w.cache.Assume(a.Pod, a.Node); err != nil {
 			t.Fatal(err)
@@ -256,7 +258,7 @@ func TestNeverOvercommits(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := dump(&w.snapshot)
-			d := w.decider.Decide(context.Background(), q)
+			d := w.decider.Decide(context.Background(), q, nil)
 			if after := dump(&w.snapshot); !slices.EqualFunc(before, after, same) {
 				t.Fatalf("the attempt changed the snapshot:\n%+v\n%+v", before, after)
 			}
@@ -379,9 +381,25 @@ func TestPluginPanicFailsTheAttemptOnly(t *testing.T) {
 	}
 }
 
+// BenchmarkScheduleOne decides on one pod: unwatched, watched as every attempt is, and with its plugins measured as those
+// attempts are whose traces are recorded.
 func BenchmarkScheduleOne(b *testing.B) {
-	for _, nodes := range []int{100, 1000, 5000} {
-		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
+	all := func(*framework.PodInfo) bool { return true }
+	for _, test := range []struct {
+		name  string
+		nodes int
+		watch *Watch
+	}{
+		{"100", 100, nil},
+		{"1000", 1000, nil},
+		{"1000/watched", 1000, &Watch{}},
+		{"1000/measured", 1000, &Watch{Measure: all}},
+		{"5000", 5000, nil},
+		{"5000/watched", 5000, &Watch{}},
+		{"5000/measured", 5000, &Watch{Measure: all}},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			nodes := test.nodes
 			w := newWorld(b)
 			for i := range nodes {
 				w.cache.SetNode(scriptNode(b, fmt.Sprintf("n%05d", i), []datadriven.CmdArg{{Key: "cpu", Vals: []string{"64"}}, {Key: "memory", Vals: []string{"256Gi"}}}))
@@ -395,8 +413,11 @@ func BenchmarkScheduleOne(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i, p := range pods {
-				if d := w.decide(b, &framework.Queued{Pods: []*framework.PodInfo{p}}); len(d.Placed) != 1 {
+				if d := w.decideWatched(b, &framework.Queued{Pods: []*framework.PodInfo{p}}, test.watch); len(d.Placed) != 1 {
 					b.Fatalf("pod %d: %+v", i, d)
+				}
+				if test.watch != nil {
+					test.watch.reset()
 				}
 				if i >= room {
 					w.cache.RemovePod(pods[i-room].UID())

@@ -12,7 +12,10 @@ import (
 // RunReserve runs Reserve until one fails. The caller runs RunUnreserve then.
 func (f *Framework) RunReserve(ctx context.Context, a framework.Assignment) *framework.Status {
 	for _, p := range f.reserve {
-		if st := p.Reserve(ctx, a.State, a.Pod, a.Node); !st.IsSuccess() {
+		begun := a.State.Begin()
+		st := p.Reserve(ctx, a.State, a.Pod, a.Node)
+		a.State.End(Reserve, p.Name(), begun, 1, st)
+		if !st.IsSuccess() {
 			st = st.WithPlugin(p.Name())
 			if st.IsRejected() {
 				return st
@@ -38,7 +41,9 @@ func (f *Framework) RunPermit(ctx context.Context, a framework.Assignment) *fram
 		rejected *framework.Status
 	)
 	for _, p := range f.permit {
+		begun := a.State.Begin()
 		st, timeout := p.Permit(ctx, a.State, a.Pod, a.Node)
+		a.State.End(Permit, p.Name(), begun, 1, st)
 		st = st.WithPlugin(p.Name())
 		switch {
 		case st.IsSuccess():

@@ -10,6 +10,21 @@ import (
 	"trireme.dev/services/scheduler/framework"
 )
 
+// Names of extension points, as Kubernetes' metrics have them.
+const (
+	PreFilter    = "PreFilter"
+	Filter       = "Filter"
+	PostFilter   = "PostFilter"
+	PreScore     = "PreScore"
+	Score        = "Score"
+	Reserve      = "Reserve"
+	Permit       = "Permit"
+	WaitOnPermit = "WaitOnPermit"
+	PreBind      = "PreBind"
+	Bind         = "Bind"
+	PostBind     = "PostBind"
+)
+
 // Framework is a profile, built and ready. It implements framework.Handle. Its Run methods are called by one cycle at
 // a time, those from WaitOnPermit on by any number of bindings.
 type Framework struct {

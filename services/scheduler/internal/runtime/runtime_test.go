@@ -181,6 +181,13 @@ func TestSkipsAndFilters(t *testing.T) {
 	}
 }
 
+func (h *harness) runScore(nodes []*framework.NodeInfo) ([]int64, *framework.Status) {
+	if st := h.RunPreScore(h.state, h.pod, nodes); !st.IsSuccess() {
+		return nil, st
+	}
+	return h.RunScore(h.state, h.pod, nodes)
+}
+
 func TestScore(t *testing.T) {
 	nodes := []*framework.NodeInfo{{}, {}}
 	for i, name := range []string{"x", "y"} {
@@ -189,19 +196,19 @@ func TestScore(t *testing.T) {
 		}
 	}
 	h := build(t, &spy{name: "Zero"})
-	base, st := h.RunScore(h.state, h.pod, nodes)
+	base, st := h.runScore(nodes)
 	if !st.IsSuccess() {
 		t.Fatal(st)
 	}
 	h = build(t, &spy{name: "A", scores: map[string]int64{"x": 10, "y": 30}},
 		&spy{name: "B", scores: map[string]int64{"x": 99}, preScore: framework.NewStatus(framework.Skip)})
-	got, st := h.RunScore(h.state, h.pod, nodes)
+	got, st := h.runScore(nodes)
 	if !st.IsSuccess() || got[0]-base[0] != 20 || got[1]-base[1] != 60 {
 		t.Errorf("scores = %v (%v), want 20 and 60 more than %v", got, st, base)
 	}
 	for _, bad := range []int64{-1, 101} {
 		h = build(t, &spy{name: "A", scores: map[string]int64{"y": bad}})
-		if _, st := h.RunScore(h.state, h.pod, nodes); st.Code() != framework.Error || !strings.Contains(st.Message(), "plugin A scores node y") {
+		if _, st := h.runScore(nodes); st.Code() != framework.Error || !strings.Contains(st.Message(), "plugin A scores node y") {
 			t.Errorf("a score of %d gives %v, want an error that names plugin and node", bad, st)
 		}
 	}

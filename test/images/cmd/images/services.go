@@ -41,9 +41,18 @@ func node(o options) (ociarchive.Spec, error) {
 	return spec, nil
 }
 
-// etcd and jaeger stand for the published images where no registry is at hand. Theirs have more in them: etcdctl, Jaeger's
+// etcd and jaeger stand for the published images where no registry is at hand; those have more in them, like Jaeger's
 // pages.
-func etcd(o options) (ociarchive.Spec, error) { return tool("etcd", o) }
+func etcd(o options) (ociarchive.Spec, error) {
+	spec, err := tool("etcd", o)
+	if err != nil {
+		return spec, err
+	}
+	// compose asks it for health.
+	data, err := os.ReadFile(filepath.Join(o.tools, "etcdctl"))
+	spec.Files["/bin/etcdctl"] = ociarchive.File{Data: data, Mode: 0o755}
+	return spec, err
+}
 
 func jaeger(o options) (ociarchive.Spec, error) {
 	spec, err := tool("jaeger", o)
@@ -127,4 +136,6 @@ func program(pkg string, o options) (ociarchive.File, error) {
 }
 
 // composeImages are all images of deploy/compose that are made here.
-func composeImages() []string { return append(slices.Clone(services), "node", "trireme", "etcd", "jaeger") }
+func composeImages() []string {
+	return append(slices.Clone(services), "node", "trireme", "etcd", "jaeger")
+}

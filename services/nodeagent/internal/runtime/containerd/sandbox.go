@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"trireme.dev/client/tracing"
 	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
@@ -114,7 +115,10 @@ func (r *Runtime) makeSandbox(ctx context.Context, spec runtime.SandboxSpec, s *
 		return err
 	}
 	if !s.HostNetwork {
+		ctx, span := tracing.Start(ctx, runtime.NetworkSpan)
 		ips, err := r.network.Attach(ctx, uid, filepath.Join(r.runDir(uid), "net"), spec.HostPorts)
+		tracing.Fail(span, err)
+		span.End()
 		if err != nil {
 			return err
 		}

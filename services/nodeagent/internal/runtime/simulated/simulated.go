@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"trireme.dev/client/tracing"
 	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
@@ -113,7 +114,7 @@ func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 }
 
 // CreateSandbox gives the pod an address.
-func (r *Runtime) CreateSandbox(_ context.Context, spec runtime.SandboxSpec) (*runtime.Sandbox, error) {
+func (r *Runtime) CreateSandbox(ctx context.Context, spec runtime.SandboxSpec) (*runtime.Sandbox, error) {
 	h := r.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,7 +127,10 @@ func (r *Runtime) CreateSandbox(_ context.Context, spec runtime.SandboxSpec) (*r
 		HostNetwork: spec.HostNetwork, CreatedAt: time.Now(),
 	}
 	if !spec.HostNetwork {
+		_, span := tracing.Start(ctx, runtime.NetworkSpan)
 		ip, err := h.address()
+		tracing.Fail(span, err)
+		span.End()
 		if err != nil {
 			return nil, fmt.Errorf("sandbox of pod %s: %w", spec.PodUID, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -43,6 +44,8 @@ const (
 type Config struct {
 	// Dir holds its data.
 	Dir string
+	// ClientListen is a host:port at which clients of etcd's own are served without TLS; empty for none.
+	ClientListen string
 	// Quota in bytes of the database; DefaultQuota where 0.
 	Quota int64
 	// NoFsync trades durability for speed; for tests.
@@ -113,6 +116,10 @@ func (s *Server) configure(cfg Config) (*embed.Config, error) {
 	conf.ListenPeerUrls = []url.URL{peer}
 	conf.AdvertisePeerUrls = []url.URL{peer}
 	conf.ListenClientUrls, conf.AdvertiseClientUrls = nil, nil
+	if cfg.ClientListen != "" {
+		conf.ListenClientUrls = []url.URL{{Scheme: "http", Host: cfg.ClientListen}}
+		conf.AdvertiseClientUrls = conf.ListenClientUrls
+	}
 	conf.InitialCluster = conf.Name + "=" + peer.String()
 	return conf, nil
 }
@@ -140,6 +147,14 @@ func (s *Server) removeSocket() {
 
 // Client calls this etcd without a network. It is closed with the server.
 func (s *Server) Client() *clientv3.Client { return s.client }
+
+// ClientAddr is where clients of etcd's own are served; nil where they are not.
+func (s *Server) ClientAddr() net.Addr {
+	if len(s.etcd.Clients) == 0 {
+		return nil
+	}
+	return s.etcd.Clients[0].Addr()
+}
 
 // Defragment gives the free space of the database file back to the disk. Reads and writes wait meanwhile.
 func (s *Server) Defragment() error { return s.etcd.Server.Backend().Defrag() }

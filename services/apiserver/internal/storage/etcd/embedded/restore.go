@@ -106,7 +106,7 @@ func idle(dir string) error {
 // readable puts etcd's words for a bad file into ours.
 func readable(err error) error {
 	if text := err.Error(); strings.Contains(text, "sha256") || strings.Contains(text, "hash") {
-		return fmt.Errorf("the checksum is wrong: the file is damaged or no snapshot (%w)", err)
+		return errors.New("the checksum is wrong: the file is damaged, or no snapshot")
 	}
 	return err
 }

@@ -1,0 +1,83 @@
+package up
+
+import (
+	"context"
+	"os"
+
+	"trireme.dev/cmd/trireme/internal/tracestore"
+	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
+	"trireme.dev/kit/telemetry"
+)
+
+// tracesService is the name of the trace store among sockets and logs.
+const tracesService = "traces"
+
+// childSettings are the variables that the store is better off with than with the defaults, unless the user sets them:
+// whoever starts a pod looks at its trace at once, and a gang's start comes all at a time.
+var childSettings = [][2]string{{"OTEL_BSP_SCHEDULE_DELAY", "500"}, {"OTEL_BSP_MAX_QUEUE_SIZE", "16384"}}
+
+// planTraces decides where the services' spans go: into a store of this process, unless the environment names another
+// place or turns tracing off.
+func (c *cluster) planTraces() error {
+	env, err := telemetry.ReadEnvironment()
+	switch {
+	case err != nil:
+		return err
+	case env.Off != "":
+		c.progress.step("tracing is off, as %s says", env.Off)
+		return nil
+	case env.Endpoint != "":
+		c.progress.step("spans go to %s, as the environment says; none are kept here", env.Endpoint)
+		return nil
+	}
+	c.traces = true
+	c.env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://" + c.layout.otlpSocket()}
+	for _, s := range childSettings {
+		if os.Getenv(s[0]) == "" {
+			c.env = append(c.env, s[0]+"="+s[1])
+		}
+	}
+	return nil
+}
+
+// startTraces begins to keep traces, if they are kept here. What goes wrong costs the traces and nothing else.
+func (c *cluster) startTraces(ctx context.Context) {
+	run := &supervised{done: make(chan struct{})}
+	ctx, run.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	c.running[tracesService] = run
+	if !c.traces {
+		close(run.done)
+		return
+	}
+	go func() {
+		defer close(run.done)
+		if err := daemon.Run(ctx, daemon.Task{Name: tracesService, Run: c.runTraces}); err != nil {
+			c.progress.step("no traces are kept: %v", err)
+		}
+	}()
+}
+
+func (c *cluster) runTraces(ctx context.Context) error {
+	log, err := openLog(c.layout.log(tracesService))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	server, err := tracestore.NewServer(tracestore.ServerConfig{
+		Spans:       rpc.ServerConfig{Name: tracesService, UnixSocket: c.layout.otlpSocket()},
+		QuerySocket: c.layout.socket(tracesService),
+	}, tracestore.New(tracestore.Config{}), telemetry.NewLoggerTo(log, telemetry.Config{}, tracesService))
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx)
+}
+
+// tracesAddress is where the CLI asks for traces.
+func (c *cluster) tracesAddress() string {
+	if !c.traces {
+		return ""
+	}
+	return "unix://" + c.layout.socket(tracesService)
+}
