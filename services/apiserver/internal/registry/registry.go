@@ -73,12 +73,16 @@ func New(deps Deps) (*Registry, error) {
 		metrics:   newMetrics(),
 		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
 	}
+	schemas, err := schema.NewCompiler()
+	if err != nil {
+		return nil, err
+	}
 	var prefixes []string
 	for _, k := range deps.Kinds.All() {
 		if k.Service == nil {
 			continue
 		}
-		res, err := newResource(r, k)
+		res, err := newResource(r, k, schemas)
 		if err != nil {
 			return nil, fmt.Errorf("kind %s: %w", k, err)
 		}
@@ -95,11 +99,11 @@ func New(deps Deps) (*Registry, error) {
 	return r, nil
 }
 
-func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
+func newResource(r *Registry, k *kind.Kind, schemas *schema.Compiler) (*Resource, error) {
 	if _, ok := k.Message.New().Interface().(Object); !ok {
 		return nil, fmt.Errorf("its message has no metadata of type ObjectMeta")
 	}
-	s, err := schema.Compile(k)
+	s, err := schemas.Compile(k)
 	if err != nil {
 		return nil, err
 	}

@@ -41,6 +41,16 @@ func (p *path) String() string {
 	return before + "." + p.name
 }
 
+// last is the name of the field at the end of the path.
+func (p *path) last() string {
+	for ; p != nil; p = p.parent {
+		if p.name != "" && !p.entry {
+			return p.name
+		}
+	}
+	return "object"
+}
+
 // violations collects what is wrong, in Kubernetes' words.
 type violations struct{ list []apierr.Violation }
 

@@ -1130,21 +1130,23 @@ const file_trireme_core_v1_container_config_proto_rawDesc = "" +
 	"\x0fSecretEnvSource\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\x04name\x12\x1f\n" +
 	"\boptional\x18\x02 \x01(\bH\x00R\boptional\x88\x01\x01B\v\n" +
-	"\t_optional\"\x89\x01\n" +
+	"\t_optional\"\xee\x01\n" +
 	"\x06EnvVar\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\n" +
 	"R\x04name\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12<\n" +
 	"\n" +
-	"value_from\x18\x03 \x01(\v2\x1d.trireme.core.v1.EnvVarSourceR\tvalueFromB\b\n" +
-	"\x06_value\"\x91\x03\n" +
+	"value_from\x18\x03 \x01(\v2\x1d.trireme.core.v1.EnvVarSourceR\tvalueFrom:c\xb2\xbb\x18_\n" +
+	"\x10self.value == ''\x12.may not be specified when `value` is not empty\"\tvalueFrom*\x05value*\tvalueFromB\b\n" +
+	"\x06_value\"\xa2\x05\n" +
 	"\fEnvVarSource\x12A\n" +
 	"\tfield_ref\x18\x01 \x01(\v2$.trireme.core.v1.ObjectFieldSelectorR\bfieldRef\x12T\n" +
 	"\x12resource_field_ref\x18\x02 \x01(\v2&.trireme.core.v1.ResourceFieldSelectorR\x10resourceFieldRef\x12R\n" +
 	"\x12config_map_key_ref\x18\x03 \x01(\v2%.trireme.core.v1.ConfigMapKeySelectorR\x0fconfigMapKeyRef\x12H\n" +
 	"\x0esecret_key_ref\x18\x04 \x01(\v2\".trireme.core.v1.SecretKeySelectorR\fsecretKeyRef\x12J\n" +
 	"\ffile_key_ref\x18\x05 \x01(\v2 .trireme.core.v1.FileKeySelectorB\x06\xaa\xbb\x18\x02 \x01R\n" +
-	"fileKeyRef\"\x84\x01\n" +
+	"fileKeyRef:\x8e\x02\xb2\xbb\x18\x89\x02\n" +
+	"\x96\x01[has(self.fieldRef), has(self.resourceFieldRef), has(self.configMapKeyRef), has(self.secretKeyRef), has(self.fileKeyRef)].filter(set, set).size() == 1\x12nmust specify exactly one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`\"\x84\x01\n" +
 	"\x13ObjectFieldSelector\x120\n" +
 	"\vapi_version\x18\x01 \x01(\tB\n" +
 	"\xaa\xbb\x18\x06\x12\x04\"v1\"H\x00R\n" +

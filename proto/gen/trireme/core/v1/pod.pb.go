@@ -1010,7 +1010,7 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bRESTARTSB\x15\n" +
 	"\x02IP\x12\r.status.podIP\x18\x01B\x18\n" +
 	"\x04NODE\x12\x0e.spec.nodeName\x18\x01B\b\n" +
-	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03all\"\xe7\x1c\n" +
+	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03all\"\xde\x1e\n" +
 	"\aPodSpec\x12?\n" +
 	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\f\xaa\xbb\x18\bb\x04namex\x01R\avolumes\x12O\n" +
 	"\x0finit_containers\x18\x02 \x03(\v2\x1a.trireme.core.v1.ContainerB\n" +
@@ -1074,7 +1074,9 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
 	"\rOverheadEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x11\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xf4\x01\xb2\xbb\x18\x84\x01\n" +
+	" self.schedulingGates.size() == 0\x129cannot be set until all schedulingGates have been cleared\x18\x01\"\bnodeName*\bnodeName*\x0fschedulingGates\xb2\xbb\x18g\n" +
+	"#self.hostUsers || !self.hostNetwork\x12\x19when `hostUsers` is false\x18\x01\"\vhostNetwork*\vhostNetwork*\thostUsersB\x11\n" +
 	"\x0f_restart_policyB#\n" +
 	"!_termination_grace_period_secondsB\x1a\n" +
 	"\x18_active_deadline_secondsB\r\n" +

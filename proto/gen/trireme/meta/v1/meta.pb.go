@@ -775,11 +775,13 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\x11match_expressions\x18\x02 \x03(\v2).trireme.meta.v1.LabelSelectorRequirementR\x10matchExpressions\x1a>\n" +
 	"\x10MatchLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\x04\xb8\xbb\x18\x01\"\x93\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\x04\xb8\xbb\x18\x01\"\xaf\x03\n" +
 	"\x18LabelSelectorRequirement\x12\x1a\n" +
 	"\x03key\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\aR\x03key\x12C\n" +
 	"\boperator\x18\x02 \x01(\tB'\xaa\xbb\x18#\b\x01Z\x02InZ\x05NotInZ\x06ExistsZ\fDoesNotExistR\boperator\x12\x16\n" +
-	"\x06values\x18\x03 \x03(\tR\x06values\"\x9e\x02\n" +
+	"\x06values\x18\x03 \x03(\tR\x06values:\x99\x02\xb2\xbb\x18\x89\x01\n" +
+	"=!(self.operator in ['In', 'NotIn']) || self.values.size() > 0\x124must be specified when `operator` is 'In' or 'NotIn'\x18\x02\"\x06values*\boperator\xb2\xbb\x18\x86\x01\n" +
+	".!(self.operator in ['Exists', 'DoesNotExist'])\x12Bmay not be specified when `operator` is 'Exists' or 'DoesNotExist'\x18\x01\"\x06values*\x06values\"\x9e\x02\n" +
 	"\tCondition\x12\x1a\n" +
 	"\x04type\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04type\x124\n" +
 	"\x06status\x18\x02 \x01(\tB\x1c\xaa\xbb\x18\x18\b\x01Z\x04TrueZ\x05FalseZ\aUnknownR\x06status\x12/\n" +

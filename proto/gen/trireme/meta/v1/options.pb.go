@@ -346,18 +346,19 @@ func (Format) EnumDescriptor() ([]byte, []int) {
 // cost, and reports every one that is broken.
 type Rule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// rule is the expression; true where the value is valid. `self` is the message or field that the rule stands at, its
-	// fields go by their JSON names, and has(self.x) says whether x is set. A rule that speaks of `oldSelf` is asked only
+	// rule is the expression; true where the value is valid. `self` is the message that the rule stands at, its fields
+	// go by their JSON names, and has(self.x) says whether x is set. A rule that speaks of `oldSelf` is asked only
 	// on updates, where there was a value before.
 	Rule string `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
 	// message says what is wrong.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// message_expression computes the message instead, from the same variables.
-	MessageExpression string `protobuf:"bytes,3,opt,name=message_expression,json=messageExpression,proto3" json:"message_expression,omitempty"`
 	// reason of the violation.
-	Reason RuleReason `protobuf:"varint,4,opt,name=reason,proto3,enum=trireme.meta.v1.RuleReason" json:"reason,omitempty"`
+	Reason RuleReason `protobuf:"varint,3,opt,name=reason,proto3,enum=trireme.meta.v1.RuleReason" json:"reason,omitempty"`
 	// field_path is where the violation is, below the place of the rule: strategy.rollingUpdate. Empty: that place.
-	FieldPath     string `protobuf:"bytes,5,opt,name=field_path,json=fieldPath,proto3" json:"field_path,omitempty"`
+	FieldPath string `protobuf:"bytes,4,opt,name=field_path,json=fieldPath,proto3" json:"field_path,omitempty"`
+	// when names fields of self, by their JSON names, that must all be set for the rule to be asked. It says what
+	// has(self.x) in the rule would say, and costs nothing.
+	When          []string `protobuf:"bytes,5,rep,name=when,proto3" json:"when,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,13 +407,6 @@ func (x *Rule) GetMessage() string {
 	return ""
 }
 
-func (x *Rule) GetMessageExpression() string {
-	if x != nil {
-		return x.MessageExpression
-	}
-	return ""
-}
-
 func (x *Rule) GetReason() RuleReason {
 	if x != nil {
 		return x.Reason
@@ -425,6 +419,13 @@ func (x *Rule) GetFieldPath() string {
 		return x.FieldPath
 	}
 	return ""
+}
+
+func (x *Rule) GetWhen() []string {
+	if x != nil {
+		return x.When
+	}
+	return nil
 }
 
 // KindOptions declares a kind.
@@ -706,9 +707,7 @@ type FieldOptions struct {
 	// set are atomic without saying so. Strategic merge patches still merge by list_map_keys.
 	Atomic bool `protobuf:"varint,16,opt,name=atomic,proto3" json:"atomic,omitempty"`
 	// set lists hold each value once; an apply adds and removes single ones.
-	Set bool `protobuf:"varint,17,opt,name=set,proto3" json:"set,omitempty"`
-	// rules that the field's value meets.
-	Rules         []*Rule `protobuf:"bytes,18,rep,name=rules,proto3" json:"rules,omitempty"`
+	Set           bool `protobuf:"varint,17,opt,name=set,proto3" json:"set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,13 +861,6 @@ func (x *FieldOptions) GetSet() bool {
 	return false
 }
 
-func (x *FieldOptions) GetRules() []*Rule {
-	if x != nil {
-		return x.Rules
-	}
-	return nil
-}
-
 var file_trireme_meta_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
@@ -932,14 +924,14 @@ var File_trireme_meta_v1_options_proto protoreflect.FileDescriptor
 
 const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtrireme/meta/v1/options.proto\x12\x0ftrireme.meta.v1\x1a google/protobuf/descriptor.proto\"\xb7\x01\n" +
+	"\x1dtrireme/meta/v1/options.proto\x12\x0ftrireme.meta.v1\x1a google/protobuf/descriptor.proto\"\x9c\x01\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12-\n" +
-	"\x12message_expression\x18\x03 \x01(\tR\x11messageExpression\x123\n" +
-	"\x06reason\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.RuleReasonR\x06reason\x12\x1d\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x123\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x1b.trireme.meta.v1.RuleReasonR\x06reason\x12\x1d\n" +
 	"\n" +
-	"field_path\x18\x05 \x01(\tR\tfieldPath\"\xad\x04\n" +
+	"field_path\x18\x04 \x01(\tR\tfieldPath\x12\x12\n" +
+	"\x04when\x18\x05 \x03(\tR\x04when\"\xad\x04\n" +
 	"\vKindOptions\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -964,7 +956,7 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tjson_path\x18\x02 \x01(\tR\bjsonPath\x12\x12\n" +
 	"\x04wide\x18\x03 \x01(\bR\x04wide\x12/\n" +
-	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\xb4\x05\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\x87\x05\n" +
 	"\fFieldOptions\x12\x1a\n" +
 	"\brequired\x18\x01 \x01(\bR\brequired\x12#\n" +
 	"\rdefault_value\x18\x02 \x01(\tR\fdefaultValue\x12\x1c\n" +
@@ -987,8 +979,7 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\vretain_keys\x18\x0f \x01(\bR\n" +
 	"retainKeys\x12\x16\n" +
 	"\x06atomic\x18\x10 \x01(\bR\x06atomic\x12\x10\n" +
-	"\x03set\x18\x11 \x01(\bR\x03set\x12+\n" +
-	"\x05rules\x18\x12 \x03(\v2\x15.trireme.meta.v1.RuleR\x05rulesB\n" +
+	"\x03set\x18\x11 \x01(\bR\x03setB\n" +
 	"\n" +
 	"\b_minimumB\n" +
 	"\n" +
@@ -1074,19 +1065,18 @@ var file_trireme_meta_v1_options_proto_depIdxs = []int32{
 	2,  // 3: trireme.meta.v1.KindOptions.name_format:type_name -> trireme.meta.v1.NameFormat
 	3,  // 4: trireme.meta.v1.PrintColumn.type:type_name -> trireme.meta.v1.ColumnType
 	4,  // 5: trireme.meta.v1.FieldOptions.format:type_name -> trireme.meta.v1.Format
-	5,  // 6: trireme.meta.v1.FieldOptions.rules:type_name -> trireme.meta.v1.Rule
-	9,  // 7: trireme.meta.v1.kind:extendee -> google.protobuf.MessageOptions
-	10, // 8: trireme.meta.v1.field:extendee -> google.protobuf.FieldOptions
-	9,  // 9: trireme.meta.v1.rules:extendee -> google.protobuf.MessageOptions
-	9,  // 10: trireme.meta.v1.atomic:extendee -> google.protobuf.MessageOptions
-	6,  // 11: trireme.meta.v1.kind:type_name -> trireme.meta.v1.KindOptions
-	8,  // 12: trireme.meta.v1.field:type_name -> trireme.meta.v1.FieldOptions
-	5,  // 13: trireme.meta.v1.rules:type_name -> trireme.meta.v1.Rule
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	11, // [11:14] is the sub-list for extension type_name
-	7,  // [7:11] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	9,  // 6: trireme.meta.v1.kind:extendee -> google.protobuf.MessageOptions
+	10, // 7: trireme.meta.v1.field:extendee -> google.protobuf.FieldOptions
+	9,  // 8: trireme.meta.v1.rules:extendee -> google.protobuf.MessageOptions
+	9,  // 9: trireme.meta.v1.atomic:extendee -> google.protobuf.MessageOptions
+	6,  // 10: trireme.meta.v1.kind:type_name -> trireme.meta.v1.KindOptions
+	8,  // 11: trireme.meta.v1.field:type_name -> trireme.meta.v1.FieldOptions
+	5,  // 12: trireme.meta.v1.rules:type_name -> trireme.meta.v1.Rule
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	10, // [10:13] is the sub-list for extension type_name
+	6,  // [6:10] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_trireme_meta_v1_options_proto_init() }
