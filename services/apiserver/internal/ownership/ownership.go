@@ -35,6 +35,8 @@ const (
 	// ancientChanges owns what the oldest updates set, once there are more than maxUpdaters.
 	ancientChanges = "ancient-changes"
 	maxUpdaters    = 10
+	// maxConflicts bounds an answer: it travels in headers.
+	maxConflicts = 200
 )
 
 // Object is an object of any kind.
@@ -351,16 +353,20 @@ func (t *Type) conflict(config Object, conflicts merge.Conflicts, managed *owner
 	slices.SortFunc(out, func(a, b apierr.Violation) int {
 		return strings.Compare(a.Field+"\x00"+a.Message, b.Field+"\x00"+b.Message)
 	})
+	total := len(out)
+	if total > maxConflicts {
+		out = append(out[:maxConflicts], apierr.Violation{Message: fmt.Sprintf("and %d more", total-maxConflicts)})
+	}
 	parts := make([]string, len(out))
 	for i, v := range out {
 		parts[i] = v.String()
 	}
 	plural := "s"
-	if len(out) == 1 {
+	if total == 1 {
 		plural = ""
 	}
 	return &apierr.Error{
 		Reason: apierr.ReasonConflict, Kind: t.kind.Name, Key: t.key(config), Violations: out,
-		Message: fmt.Sprintf("Apply failed with %d conflict%s: %s", len(out), plural, strings.Join(parts, "; ")),
+		Message: fmt.Sprintf("Apply failed with %d conflict%s: %s", total, plural, strings.Join(parts, "; ")),
 	}
 }

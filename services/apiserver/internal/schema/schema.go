@@ -326,7 +326,7 @@ func (m *message) warn(p *path, msg protoreflect.Message, out *[]string) {
 func (s *Schema) ValidateCreate(obj proto.Message) []apierr.Violation {
 	out := &violations{}
 	s.validate(obj, out)
-	return out.list
+	return out.all()
 }
 
 // ValidateUpdate returns everything wrong with an object that replaces old, after Default.
@@ -334,7 +334,7 @@ func (s *Schema) ValidateUpdate(obj, old proto.Message) []apierr.Violation {
 	out := &violations{}
 	s.validate(obj, out)
 	s.root.unchanged(nil, obj.ProtoReflect(), old.ProtoReflect(), out)
-	return out.list
+	return out.all()
 }
 
 func (s *Schema) validate(obj proto.Message, out *violations) {
