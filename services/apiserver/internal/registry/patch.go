@@ -19,6 +19,8 @@ import (
 const (
 	maxPatchOps   = 10000
 	maxPatchBytes = 3 << 20
+	// maxPatchDepth is far more than any object nests: the work on a patch grows with its length times its depth.
+	maxPatchDepth = 100
 )
 
 // Patch changes part of an object. It is tried again when another write came between, unless the patch itself names a
@@ -100,6 +102,9 @@ func (r *Resource) parsePatch(req *metav1.PatchRequest, sub Subresource) (func([
 	if len(patch) > maxPatchBytes {
 		return nil, apierr.BadRequest(fmt.Sprintf("patch has %d bytes, at most %d are allowed", len(patch), maxPatchBytes))
 	}
+	if depth := depthOf(patch); depth > maxPatchDepth {
+		return nil, apierr.BadRequest(fmt.Sprintf("patch is nested %d deep, at most %d is allowed", depth, maxPatchDepth))
+	}
 	switch req.GetType() {
 	case metav1.PatchType_PATCH_TYPE_JSON:
 		ops, err := jsonpatch.DecodePatch(patch)
@@ -135,6 +140,29 @@ func (r *Resource) parsePatch(req *metav1.PatchRequest, sub Subresource) (func([
 				"\"PATCH_TYPE_STRATEGIC_MERGE\", \"PATCH_TYPE_APPLY\"", req.GetType()),
 		})
 	}
+}
+
+// depthOf counts how deep the objects and lists of a JSON text nest.
+func depthOf(text []byte) int {
+	depth, deepest := 0, 0
+	quoted, escaped := false, false
+	for _, c := range text {
+		switch {
+		case escaped:
+			escaped = false
+		case quoted:
+			escaped = c == '\\'
+			quoted = c != '"'
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // patched returns old with the patch applied, decoded again.

@@ -205,7 +205,7 @@ func TestBadPatches(t *testing.T) {
 		"too long":            {mergePatch, `{"data":{"a":"` + strings.Repeat(big, 3) + `"}}`, "bytes"},
 		"object too long":     {mergePatch, `{"data":{"a":"` + big + `","b":"` + big[:600000] + `"}}`, "Too long"},
 		"annotations":         {mergePatch, `{"metadata":{"annotations":{` + strings.Join(annotations, ",") + `}}}`, "262144 bytes"},
-		"deep":                {mergePatch, strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), ""},
+		"deep":                {mergePatch, strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), "nested 9000 deep"},
 		"wrong type":          {mergePatch, `{"data":{"a":7}}`, "expected a string"},
 		"unknown field":       {strategicPatch, `{"dota":{"a":"7"}}`, "dota: unknown field"},
 		"of another name":     {mergePatch, `{"metadata":{"name":"n"}}`, "neither name nor namespace"},
