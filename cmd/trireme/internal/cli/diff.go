@@ -115,31 +115,22 @@ func difference(d manifest.Document, before, after client.Object, owners bool) (
 	return diff.Diff(name+" (live)", from, name+" (applied)", to), nil
 }
 
-// masked hides the values of a secret, and keeps in sight which of them differ.
+// masked hides the values of a secret, and keeps in sight which of them differ. They stand as text: as data they would be
+// stars in base64.
 func masked(before, after *corev1.Secret) (client.Object, client.Object) {
-	to, _ := proto.Clone(after).(*corev1.Secret)
-	var from *corev1.Secret
-	if before != nil {
-		from, _ = proto.Clone(before).(*corev1.Secret)
-	}
-	for key, value := range to.GetData() {
-		had, ok := from.GetData()[key]
-		switch {
-		case ok && string(had) == string(value):
-			from.Data[key], to.Data[key] = []byte("***"), []byte("***")
-		case ok:
-			from.Data[key], to.Data[key] = []byte("*** (before)"), []byte("*** (after)")
-		default:
-			to.Data[key] = []byte("***")
+	hide := func(s, other *corev1.Secret, when string) client.Object {
+		if s == nil {
+			return nil
 		}
-	}
-	for key := range from.GetData() {
-		if _, ok := to.GetData()[key]; !ok {
-			from.Data[key] = []byte("***")
+		shown, _ := proto.Clone(s).(*corev1.Secret)
+		shown.Data, shown.StringData = nil, map[string]string{}
+		for key, value := range s.GetData() {
+			shown.StringData[key] = "***"
+			if theirs, ok := other.GetData()[key]; ok && string(theirs) != string(value) {
+				shown.StringData[key] = "*** (" + when + ")"
+			}
 		}
+		return shown
 	}
-	if from == nil {
-		return nil, to
-	}
-	return from, to
+	return hide(before, after, "before"), hide(after, before, "after")
 }
