@@ -132,11 +132,12 @@ test: need-test runtimes build images $(REPORT) $(TOOLS)/grpcurl ## Every test, 
 need-test:
 	@tools/need.sh linux root go cc busybox
 
-# It starts a docker daemon of its own, and ends it.
+# Tests of deploy/compose, which start a docker daemon of their own, have the build tag compose.
+TAGS_COMPOSE := compose
 .PHONY: test-compose
-test-compose: need-compose images-services build $(EXAMPLE_IMAGE) $(REPORT) $(TOOLS)/grpcurl $(TOOLS)/docker-compose ## Test deploy/compose as users run it (Linux, root, docker)
+test-compose: need-compose images images-services build $(REPORT) $(TOOLS)/grpcurl $(TOOLS)/docker-compose ## Test deploy/compose as users run it (Linux, root, docker)
 	@set -o pipefail; mkdir -p build/test; \
-	  go test -json -count=1 -timeout 20m -tags compose $(GOTESTFLAGS) ./test/compose | $(REPORT) -summary build/test/summary-compose
+	  go test -json -count=1 -timeout 20m -tags $(TAGS_COMPOSE) $(GOTESTFLAGS) ./test/compose | $(REPORT) -summary build/test/summary-compose
 
 .PHONY: need-compose
 need-compose:

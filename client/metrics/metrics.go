@@ -41,18 +41,37 @@ func Histogram(name, description string, bounds []float64) metric.Float64Histogr
 }
 
 // Gauge makes a gauge that is looked at only when somebody reads it: observe then reports a value for each combination
-// of labels, given as pairs. stop ends that; call it when what is observed ends.
+// of labels, given as pairs. Two observers of one name must report different labels. stop ends that; call it when what is
+// observed ends.
 func Gauge(name, description string, observe func(report func(value float64, labels ...string))) (stop func()) {
-	m := meter()
-	gauge := must(m.Float64ObservableGauge(name, metric.WithDescription(description)))
-	registration := must(m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	return observed(must(meter().Float64ObservableGauge(name, metric.WithDescription(description))), observe)
+}
+
+// Total makes a counter of what something counts already; it is observed as a gauge is.
+func Total(name, description string, observe func(report func(value float64, labels ...string))) (stop func()) {
+	return observed(must(meter().Float64ObservableCounter(name, metric.WithDescription(description))), observe)
+}
+
+func observed(instrument metric.Float64Observable, observe func(report func(value float64, labels ...string))) (stop func()) {
+	registration := must(meter().RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		observe(func(value float64, labels ...string) {
-			o.ObserveFloat64(gauge, value, metric.WithAttributeSet(set(labels)))
+			o.ObserveFloat64(instrument, value, metric.WithAttributeSet(set(labels)))
 		})
 		return nil
-	}, gauge))
+	}, instrument))
 	return func() { _ = registration.Unregister() } // it fails only for what was never registered
 }
+
+// UntilDone keeps gauges and totals until ctx ends, then stops them.
+func UntilDone(ctx context.Context, stops ...func()) {
+	<-ctx.Done()
+	for _, stop := range stops {
+		stop()
+	}
+}
+
+// DefaultBounds in seconds are those that Prometheus' clients use where nothing else is said.
+func DefaultBounds() []float64 { return []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10} }
 
 // Exponential gives n bounds from start on, each factor times the one before.
 func Exponential(start, factor float64, n int) []float64 {

@@ -49,10 +49,6 @@ type Config struct {
 	Address string
 	// Leader tells whether the process holds its lease; nil where it needs none and no one asks.
 	Leader func() bool
-	// QueueDepth of its work; nil where it has no queue.
-	QueueDepth func() int64
-	// SpansDropped so far; nil for none.
-	SpansDropped func() int64
 	// Errors that the process logs; nil for none.
 	Errors *Errors
 	// Logger; nil means slog.Default.
@@ -106,6 +102,7 @@ func Status(started time.Time, errs *Errors) *componentv1.ComponentStatus {
 	s := &componentv1.ComponentStatus{
 		Version: proto.String(telemetry.Version()), Pid: proto.Int64(int64(os.Getpid())),
 		StartedAt: timestamppb.New(started), HeartbeatAt: now(), LastError: errs.Last(),
+		SpansDropped: proto.Int64(telemetry.SpansDropped()),
 	}
 	if host, err := os.Hostname(); err == nil {
 		s.Host = proto.String(host)
@@ -206,14 +203,9 @@ func (p *Publisher) beat(ctx context.Context) error {
 func (p *Publisher) status() *componentv1.ComponentStatus {
 	s := proto.CloneOf(p.base)
 	s.HeartbeatAt, s.LastError = now(), p.cfg.Errors.Last()
+	s.SpansDropped = proto.Int64(telemetry.SpansDropped())
 	if p.cfg.Leader != nil {
 		s.Leader = proto.Bool(p.cfg.Leader())
-	}
-	if p.cfg.QueueDepth != nil {
-		s.QueueDepth = proto.Int64(p.cfg.QueueDepth())
-	}
-	if p.cfg.SpansDropped != nil {
-		s.SpansDropped = proto.Int64(p.cfg.SpansDropped())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,6 +231,9 @@ func (p *Publisher) seen(c *componentv1.Component) {
 	defer p.mu.Unlock()
 	if at == nil || p.shown || !at.AsTime().Equal(p.sent) {
 		return // of an earlier life, or written by somebody else
+	}
+	if !p.measured {
+		p.Wake() // the first measurement is news
 	}
 	p.lag, p.shown, p.measured = time.Since(p.sent), true, true
 }

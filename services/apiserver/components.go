@@ -45,7 +45,7 @@ func (s *Server) components(ctx context.Context, srv *server.Server, own *rpc.Lo
 	}
 	self := component.New(conn, component.Config{
 		Component: "apiserver", Instance: component.Instance(address, s.cfg.Socket), Address: address,
-		SpansDropped: telemetry.SpansDropped, Errors: s.errors, Logger: s.logger,
+		Errors: s.errors, Logger: s.logger,
 	})
 	return daemon.Run(ctx,
 		daemon.Task{Name: "own component", Run: self.Run},

@@ -65,7 +65,7 @@ func (g *gateway) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := dial(t, rpc.ClientConfig{Address: g.address, InsecureTCP: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := rpc.WaitServing(ctx, conn); err != nil {
 		t.Fatalf("gateway at %s: %v", g.address, err)
@@ -86,14 +86,21 @@ func (g *gateway) stop(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
+// freeAddress has a port below those that the system gives to connections: while a gateway is away, none of its clients may
+// get its port.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().String()
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // startGateways runs an etcd and two gateways on it, and returns the gateways and the list of both.
@@ -146,6 +153,10 @@ func (w *writer) run(ctx context.Context, stop <-chan struct{}) error {
 			return fmt.Errorf("writer %d, write %d: %w", w.id, n, err)
 		}
 		w.writes++
+		select { // gateways that start have their share of a small machine
+		case <-stop:
+		case <-time.After(2 * time.Millisecond):
+		}
 	}
 }
 
@@ -296,7 +307,7 @@ func same(t *testing.T, who string, got map[string]*corev1.ConfigMap, want []*co
 // doubled, and every write succeeds within a bounded number of tries.
 func TestRollingRestartLosesNoEvent(t *testing.T) {
 	gateways, list := startGateways(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute) // seconds, unless the machine has other things to do
 	defer cancel()
 	connect := func() *grpc.ClientConn { return dial(t, rpc.ClientConfig{Address: list, InsecureTCP: true}) }
 
@@ -325,7 +336,7 @@ func TestRollingRestartLosesNoEvent(t *testing.T) {
 		go func() { written <- w.run(ctx, stop) }()
 	}
 	var slowest time.Duration
-	for range 3 {
+	for range 2 {
 		for _, g := range gateways {
 			slowest = max(slowest, g.stop(t))
 			g.start(t)
@@ -405,7 +416,7 @@ func TestGatewaysTellOfThemselves(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	components := client.For[*componentv1.Component](dial(t, rpc.ClientConfig{Address: list, InsecureTCP: true}))
-	// until lists until the components are as many as wanted and each has written its status.
+	// until lists until the components are as many as wanted and each has told how long its watch takes.
 	until := func(want int) []*componentv1.Component {
 		for {
 			found, err := components.List(ctx, client.ListOptions{})
@@ -414,7 +425,7 @@ func TestGatewaysTellOfThemselves(t *testing.T) {
 			}
 			n := 0
 			for _, c := range found.Items {
-				if c.GetStatus().GetHeartbeatAt() != nil {
+				if lag, err := time.ParseDuration(c.GetStatus().GetLag()); err == nil && lag > 0 && c.GetStatus().GetHeartbeatAt() != nil {
 					n++
 				}
 			}

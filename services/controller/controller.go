@@ -19,7 +19,6 @@ import (
 	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
-	"trireme.dev/kit/telemetry"
 )
 
 // Controller is the service. Make it with New and Run it once.
@@ -66,7 +65,7 @@ func New(cfg Config, logger *slog.Logger) (*Controller, error) {
 	}
 	c.self = component.New(c.conn, component.Config{
 		Component: "controller", Instance: component.Instance(cfg.Listen, cfg.Socket), Address: cfg.Listen,
-		Leader: c.leads.Load, SpansDropped: telemetry.SpansDropped, Errors: c.errors, Logger: logger,
+		Leader: c.leads.Load, Errors: c.errors, Logger: logger,
 	})
 	return c, nil
 }

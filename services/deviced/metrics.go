@@ -5,19 +5,14 @@ import (
 	"errors"
 	"fmt"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
-
-	"trireme.dev/kit/telemetry"
+	"trireme.dev/client/metrics"
 )
 
 // metrics show to who reads them how many devices there are, until ctx ends.
 func (d *Deviced) metrics(ctx context.Context) error {
-	i := telemetry.NewInstruments("trireme.dev/services/deviced")
-	devices := i.Gauge("trireme_devices", "Devices found, by resource and health.")
-	stop := i.Observe(func(_ context.Context, o metric.Observer) error {
+	metrics.UntilDone(ctx, metrics.Gauge("trireme_devices", "Devices found, by resource and health.", func(report func(float64, ...string)) {
 		type line struct{ resource, health string }
-		counts := map[line]int64{} // several folders of plugins may be offered the same resource
+		counts := map[line]int{} // several folders of plugins may be offered the same resource
 		for _, pool := range d.pools {
 			counts[line{pool.Resource, "healthy"}] += 0
 			counts[line{pool.Resource, "unhealthy"}] += 0
@@ -31,12 +26,9 @@ func (d *Deviced) metrics(ctx context.Context) error {
 			}
 		}
 		for l, n := range counts {
-			o.ObserveInt64(devices, n, metric.WithAttributes(attribute.String("resource", l.resource), attribute.String("health", l.health)))
+			report(float64(n), "resource", l.resource, "health", l.health)
 		}
-		return nil
-	}, devices)
-	defer stop()
-	<-ctx.Done()
+	}))
 	return nil
 }
 

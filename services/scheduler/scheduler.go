@@ -26,7 +26,6 @@ import (
 	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
-	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/bind"
@@ -87,7 +86,7 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 	}
 	s.self = component.New(s.conn, component.Config{
 		Component: "scheduler", Instance: component.Instance(cfg.Listen, cfg.Socket), Address: cfg.Listen,
-		Leader: s.leads.Load, SpansDropped: telemetry.SpansDropped, Errors: s.errors, Logger: logger,
+		Leader: s.leads.Load, Errors: s.errors, Logger: logger,
 	})
 	return s, nil
 }

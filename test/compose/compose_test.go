@@ -5,6 +5,7 @@ package compose
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	blocks "trireme.dev/test/readme"
 )
 
 // TestCompose is all of it, on one daemon, one project after the other.
@@ -37,10 +40,11 @@ func testCluster(t *testing.T, e *engine) {
 		{"ports", portsOnLoopback},
 		{"files", filesOfOwner},
 		{"readme", readme},
+		{"jaeger", jaegerAnswers},
 		{"gang", gang},
 		{"deployment", deployment},
-		// What needs a running cluster with the gang in it goes here: func(t *testing.T, p *project). p.pods gives names,
-		// nodes and addresses, p.trireme runs the CLI, p.dial connects where Jaeger is published.
+		{"gang talks", gangTalks},
+		{"one trace", oneTrace},
 		{"node recreated", nodeRecreated},
 		{"stop and start", stopAndStart},
 		{"up again", upAgain},
@@ -103,6 +107,28 @@ func readme(t *testing.T, p *project) {
 			t.Errorf("%s: %v, want %q in\n%s", line, err, want, out)
 		}
 	}
+	// What the page of the whole repository says of it.
+	text, err := os.ReadFile(filepath.Join(p.root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := blocks.Blocks("README.md", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, b := range shown {
+		if b.Cluster != "compose" {
+			continue
+		}
+		if out, err := p.sh(b.Script); err != nil {
+			t.Errorf("README.md:%d: %v\n%s\n%s", b.Line, err, b.Script, out)
+		}
+		ran++
+	}
+	if ran == 0 {
+		t.Error("README.md has no block for compose")
+	}
 	// The line by which machines without the CLI use it.
 	const run = "docker compose run --rm trireme "
 	if !strings.Contains(string(page), run) {
@@ -111,6 +137,19 @@ func readme(t *testing.T, p *project) {
 	if out := p.do(t, "run", "--rm", "trireme", "get", "nodes"); !strings.Contains(out, "node-1") {
 		t.Errorf("%s get nodes: %s", run, out)
 	}
+}
+
+// jaegerAnswers: its API is where config.yaml says.
+func jaegerAnswers(t *testing.T, p *project) {
+	client := &http.Client{Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
+	p.eventually(t, "answer of Jaeger", func() (bool, string) {
+		response, err := client.Get("http://127.0.0.1:16686/api/services")
+		if err != nil {
+			return false, err.Error()
+		}
+		defer func() { _ = response.Body.Close() }()
+		return response.StatusCode == http.StatusOK, response.Status
+	})
 }
 
 // lineOf is the first line with this beginning, with those that it continues on.
@@ -180,10 +219,7 @@ spec:
 `
 
 func deployment(t *testing.T, p *project) {
-	if err := os.WriteFile(filepath.Join(p.clone, "web.yaml"), []byte(web), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.trireme(t, "apply", "-f", "web.yaml")
+	p.apply(t, "web.yaml", web)
 	p.running(t, "app=web", 4)
 }
 
@@ -197,7 +233,7 @@ func nodeRecreated(t *testing.T, p *project) {
 	if now := strings.TrimSpace(p.do(t, "ps", "--quiet", "node-1")); now == container || now == "" {
 		t.Fatalf("the container is %q as before", now)
 	}
-	p.same(t, before)
+	p.same(t, before, "node-1")
 }
 
 // stopAndStart: objects survive in etcd, and what ran runs again.
@@ -205,7 +241,7 @@ func stopAndStart(t *testing.T, p *project) {
 	before := append(p.pods(t, "app=web"), p.pods(t, "app=gpu-gang")...)
 	p.do(t, "stop")
 	p.do(t, "start")
-	p.same(t, before)
+	p.same(t, before, "node-1", "node-2")
 }
 
 // upAgain: a second up keeps the CA, and with it everybody's certificates.
@@ -226,12 +262,11 @@ func upAgain(t *testing.T, p *project) {
 	p.nodesReady(t)
 }
 
-// same waits until the pods of before run, these and no others.
-func (p *project) same(t *testing.T, before []pod) {
+// same waits until the pods of before run, these and no others, those on the nodes that were away for another time.
+func (p *project) same(t *testing.T, before []pod, away ...string) {
 	t.Helper()
 	p.nodesReady(t)
-	now := append(p.running(t, "app=web", 4), p.running(t, "app=gpu-gang", 4)...)
-	uids := func(pods []pod) []string {
+	names := func(pods []pod) []string {
 		var all []string
 		for _, one := range pods {
 			all = append(all, fmt.Sprintf("%s %s on %s", one.Metadata.Name, one.Metadata.UID, one.Spec.NodeName))
@@ -239,7 +274,21 @@ func (p *project) same(t *testing.T, before []pod) {
 		slices.Sort(all)
 		return all
 	}
-	if diff := cmp.Diff(uids(before), uids(now)); diff != "" {
+	restarts := map[string]int{}
+	for _, one := range before {
+		restarts[one.Metadata.UID] = one.restarts()
+	}
+	var now []pod
+	p.eventually(t, "the containers started again", func() (bool, string) {
+		now = append(p.running(t, "app=web", 4), p.running(t, "app=gpu-gang", 4)...)
+		for _, one := range now {
+			if slices.Contains(away, one.Spec.NodeName) && one.restarts() <= restarts[one.Metadata.UID] {
+				return false, fmt.Sprintf("%s is said to run since before", one.Metadata.Name)
+			}
+		}
+		return true, ""
+	})
+	if diff := cmp.Diff(names(before), names(now)); diff != "" {
 		t.Errorf("pods before and now (-before +now):\n%s", diff)
 	}
 }
@@ -304,14 +353,11 @@ func testHA(t *testing.T, e *engine) {
 	for _, service := range []string{"etcd", "apiserver", "scheduler", "controller"} {
 		p.do(t, "kill", service)
 	}
-	if err := os.WriteFile(filepath.Join(p.clone, "web.yaml"), []byte(web), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.trireme(t, "apply", "-f", "web.yaml")
+	p.apply(t, "web.yaml", web)
 	p.running(t, "app=web", 4)
 	// And the others, once the first are back.
 	p.do(t, "start", "etcd", "apiserver", "scheduler", "controller")
-	p.do(t, "up", "--detach", "--no-build", "--wait", "--wait-timeout=60")
+	p.do(t, "up", "--detach", "--no-build", "--wait", "--wait-timeout=240")
 	for _, service := range []string{"etcd-2", "apiserver-2", "scheduler-2", "controller-2"} {
 		p.do(t, "kill", service)
 	}

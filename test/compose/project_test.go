@@ -88,7 +88,7 @@ func (p *project) compose(args ...string) *exec.Cmd {
 func (p *project) up(t *testing.T, services ...string) {
 	t.Helper()
 	began := time.Now()
-	args := append([]string{"up", "--detach", "--no-build", "--wait", "--wait-timeout=120"}, services...)
+	args := append([]string{"up", "--detach", "--no-build", "--wait", "--wait-timeout=240"}, services...)
 	if out, err := p.compose(args...).CombinedOutput(); err != nil {
 		t.Fatalf("docker compose up: %v\n%s", err, out)
 	}
@@ -137,8 +137,19 @@ type pod struct {
 	Spec     struct{ NodeName string }
 	Status   struct {
 		Phase, PodIP      string
-		ContainerStatuses []struct{ Ready bool }
+		ContainerStatuses []struct {
+			Ready        bool
+			RestartCount int
+		}
 	}
+}
+
+func (p pod) restarts() int {
+	n := 0
+	for _, c := range p.Status.ContainerStatuses {
+		n += c.RestartCount
+	}
+	return n
 }
 
 func (p *project) pods(t *testing.T, selector string) []pod {
@@ -193,7 +204,7 @@ func (p *project) running(t *testing.T, selector string, want int) []pod {
 
 func (p *project) eventually(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
-	const patience = 90 * time.Second
+	const patience = 150 * time.Second
 	began := time.Now()
 	for {
 		done, seen := ok()

@@ -37,9 +37,11 @@ func checks() []check {
 		{"workspace", workspace},
 		{"references", references},
 		{"glossary", glossary},
+		{"spans", spans},
 		{"targets", targets},
 		{"metrics", metricTable},
 		{"dashboards", dashboards},
+		{"translations", translations},
 	}
 }
 

@@ -220,7 +220,7 @@ func sleeps(t *tree) []string {
 	return out
 }
 
-var tagFlag = regexp.MustCompile(`(?m)^TAGS\s*:?=\s*([a-z0-9_,]+)`)
+var tagFlag = regexp.MustCompile(`(?m)^TAGS\w*\s*:?=\s*([a-z0-9_,]+)`)
 
 // buildTags wants every tag of ours to be one that make test builds with: a test behind any other never runs.
 func buildTags(t *tree) []string {

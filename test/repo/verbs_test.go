@@ -33,7 +33,9 @@ func TestVerbs(t *testing.T) {
 	}
 	served := map[protoreflect.FullName]bool{
 		// Not of a kind: what node agents and deviced serve.
-		"trireme.node.v1.NodeService": true, "trireme.device.v1.DeviceService": true,
+		"trireme.node.v1.NodeService": true, "trireme.device.v1.DeviceService": true, "trireme.component.v1.StatusService": true,
+		// And what is about the store, or about machines that are no nodes yet.
+		"trireme.component.v1.MaintenanceService": true, "trireme.node.v1.JoinService": true,
 	}
 	for _, k := range kinds {
 		if k.Service == nil {

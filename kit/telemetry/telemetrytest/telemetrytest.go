@@ -103,6 +103,10 @@ func (m *Metrics) Values(t testing.TB, name string) map[string]float64 {
 				for _, p := range data.DataPoints {
 					out[labels(p.Attributes)] = float64(p.Value)
 				}
+			case metricdata.Sum[float64]:
+				for _, p := range data.DataPoints {
+					out[labels(p.Attributes)] = p.Value
+				}
 			case metricdata.Gauge[int64]:
 				for _, p := range data.DataPoints {
 					out[labels(p.Attributes)] = float64(p.Value)

@@ -113,7 +113,7 @@ func (c *cli) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "`namespace` to work in (default: that of the context)")
 	flags.StringVar(&c.contextName, "context", "", "`name` of the cluster in the configuration file (default: the current one)")
-	flags.StringVar(&c.server, "server", "", "`address` of the gateway, unix:///path or host:port, instead of that of the context")
+	flags.StringVar(&c.server, "server", "", "`address` of the gateway, unix:///path, host:port or several host:port with commas, instead of that of the context")
 	flags.StringVar(&c.configPath, "config", "", "configuration `file` (default $TRIREME_CONFIG or ~/.config/trireme/config.yaml)")
 	c.complete(cmd, "namespace", func(ctx context.Context) []string { return c.namesOf(ctx, "namespaces") })
 	c.complete(cmd, "context", func(context.Context) []string {

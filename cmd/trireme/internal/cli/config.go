@@ -95,10 +95,10 @@ func (c *cli) setNamespace(namespace string) error {
 	if name == "" {
 		name = config.CurrentContext
 	}
-	context, err := config.Get(name)
-	if err != nil {
+	if _, err := config.Get(name); err != nil {
 		return fmt.Errorf("%w (in %s)", err, path)
 	}
+	context := config.Contexts[name]
 	context.Namespace = namespace
 	config.Contexts[name] = context
 	if err := config.Save(path); err != nil {

@@ -49,6 +49,9 @@ func (c *cli) readable(err error) error {
 // the operating system.
 func (c *cli) unreachable(cause error) error {
 	network, address := "tcp", c.context.Server
+	if strings.Contains(address, ",") {
+		return fmt.Errorf("cannot reach any of the gateways %s: %w", address, cause)
+	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		network, address = "unix", "/"+strings.TrimLeft(path, "/")
 	}

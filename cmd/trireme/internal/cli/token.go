@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -68,7 +69,7 @@ func (c *cli) tokenListCommand() *cobra.Command {
 				c.say("No tokens: `trireme token create` makes one.")
 				return nil
 			}
-			slices.SortFunc(tokens, func(a, b jointoken.Stored) int { return strings.Compare(a.ID, b.ID) })
+			slices.SortFunc(tokens, sooner)
 			lines := [][]string{{"ID", "ENDS", "DESCRIPTION"}}
 			for _, t := range tokens {
 				ends := "never"
@@ -89,6 +90,17 @@ func (c *cli) tokenListCommand() *cobra.Command {
 			return (&rows{out: c.Out}).write(lines...)
 		}),
 	}
+}
+
+// sooner orders tokens by their end; those without one are last.
+func sooner(a, b jointoken.Stored) int {
+	if a.Expires.IsZero() != b.Expires.IsZero() {
+		if a.Expires.IsZero() {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(a.Expires.Compare(b.Expires), strings.Compare(a.ID, b.ID))
 }
 
 func (c *cli) tokenDeleteCommand() *cobra.Command {

@@ -21,6 +21,7 @@ import (
 	componentv1 "trireme.dev/proto/gen/trireme/component/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
 )
 
 const (
@@ -133,11 +134,6 @@ type traceView struct {
 }
 
 func (v *traceView) showObject(ctx context.Context, t target) error {
-	if v.flags.wait {
-		var cancel context.CancelFunc
-		ctx, cancel = bounded(ctx, v.flags.timeout)
-		defer cancel()
-	}
 	object, err := v.resource(t.kind).Get(ctx, t.namespace, t.name)
 	if err != nil {
 		return err
@@ -161,7 +157,11 @@ func (v *traceView) showObject(ctx context.Context, t target) error {
 
 // untilReady watches the pod until it is Ready, or never will be.
 func (v *traceView) untilReady(ctx context.Context, t target) (client.Object, error) {
-	w, err := client.For[*corev1.Pod](v.conn).Watch(ctx, client.WatchOptions{Namespace: t.namespace, FieldSelector: "metadata.name=" + t.name})
+	// No deadline of the call: the gateway would end it a moment before, with an error of its own.
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer time.AfterFunc(v.flags.timeout, cancel).Stop()
+	w, err := client.For[*corev1.Pod](v.conn).Watch(watching, client.WatchOptions{Namespace: t.namespace, FieldSelector: "metadata.name=" + t.name})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (v *traceView) untilReady(ctx context.Context, t target) (client.Object, er
 	for {
 		response, err := w.Recv()
 		switch {
-		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		case err != nil && watching.Err() != nil && ctx.Err() == nil:
 			return nil, fmt.Errorf("%s is not Ready after %s; `trireme describe %s` says why, and without --wait its trace so far is shown", t, v.flags.timeout, t)
 		case err != nil:
 			return nil, err
@@ -234,8 +234,8 @@ func (v *traceView) show(ctx context.Context, id string, of *located) error {
 	if err != nil {
 		return err
 	}
-	dropped := v.dropped(ctx)
-	later := v.later(ctx, id, of)
+	dropped := v.dropped(ctx, of)
+	later := v.later(ctx, id, t)
 	if v.flags.output == "json" {
 		return v.printDocument(t, id, of, dropped, later)
 	}
@@ -250,10 +250,18 @@ func (v *traceView) show(ctx context.Context, id string, of *located) error {
 			title = fmt.Sprintf("%s, trace %s", of, id)
 		}
 	}
-	v.print("%s: %d spans of %d services\n%s", title, len(t.Spans), len(services), waterfall.Summary(t))
+	v.print("%s: %s of %s\n%s", title, counted(len(t.Spans), "span"), counted(len(services), "service"), waterfall.Summary(t))
 	fmt.Fprint(v.Out, waterfall.Draw(t, waterfall.Options{Width: v.width(), Colour: isColourful(v.Out), All: v.flags.all}))
 	v.notes(ctx, t, of, dropped, later)
 	return nil
+}
+
+// counted is a number of things in words.
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // width of the picture.
@@ -274,10 +282,10 @@ func (v *traceView) notes(ctx context.Context, t *trace.Trace, of *located, drop
 	var lines []string
 	note := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if t.Missing > 0 {
-		note("%d spans are missing: others name them as parents, and they have not come.", t.Missing)
+		note("%s missing: named as a parent, and not received.", counted(t.Missing, "span"))
 	}
 	if dropped != nil && *dropped > 0 {
-		note("%d spans were dropped by running services, of this trace or others: `trireme get components -o yaml`, .status.spansDropped.", *dropped)
+		note("%s dropped by the services that run, of this trace or others: `trireme get components -o yaml`, .status.spansDropped.", counted(int(*dropped), "span"))
 	}
 	if pod := podOf(of); pod != nil && !t.Ready && ready(pod) {
 		note("The pod is Ready, but the span that says so has not come.")
@@ -285,34 +293,51 @@ func (v *traceView) notes(ctx context.Context, t *trace.Trace, of *located, drop
 	if pod := podOf(of); pod != nil && !ready(pod) {
 		note("The pod is %s and not Ready: this is its trace so far.", pod.GetStatus().GetPhase())
 	}
+	pods := v.podsOf(ctx, of)
 	for _, id := range t.Linked {
-		note("Linked, %s:  trireme trace %s", v.describeTrace(ctx, id), id)
+		text, command := v.describeTrace(ctx, id, true)
+		if pods != nil && strings.HasPrefix(command, "pod/") {
+			continue // it is among them
+		}
+		note("Linked, %s:  trireme trace %s", text, command)
 	}
 	for _, id := range later {
-		note("Later, %s:  trireme trace %s", v.describeTrace(ctx, id), id)
+		text, command := v.describeTrace(ctx, id, false)
+		note("Later, %s:  trireme trace %s", text, command)
 	}
-	for _, name := range v.podsOf(ctx, of) {
-		note("Its pods have traces of their own:  trireme trace pod/%s", name)
+	for _, name := range pods {
+		note("One of its pods:  trireme trace %s", name)
 	}
 	if len(lines) > 0 {
 		v.print("\n%s", strings.Join(lines, "\n"))
 	}
 }
 
-// describeTrace is the first span of a trace, in words.
-func (v *traceView) describeTrace(ctx context.Context, id string) string {
+// describeTrace says what a trace begins with, and what to call it: the trace of a pod by the pod's name.
+func (v *traceView) describeTrace(ctx context.Context, id string, byName bool) (text, command string) {
 	spans, err := v.source.get(ctx, id)
 	if err != nil || len(spans) == 0 {
-		return "not kept any more"
+		return "not kept any more", id
 	}
-	first := spans[0]
-	text := first.Name
+	text = spans[0].Title()
 	for _, s := range spans {
-		if name := s.Attributes[string(tracing.KeyName)]; name != "" {
-			return fmt.Sprintf("%s of %s %s", text, s.Attributes[string(tracing.KeyKind)], name)
+		name, namespace := s.Attributes[string(tracing.KeyPod)], s.Attributes[string(tracing.KeyNamespace)]
+		if name != "" && byName {
+			return text + " of a pod", "pod/" + name + v.inNamespace(namespace)
+		}
+		if kind, name := s.Attributes[string(tracing.KeyKind)], s.Attributes[string(tracing.KeyName)]; kind != "" && name != "" {
+			return fmt.Sprintf("%s of %s %s", text, kind, name), id
 		}
 	}
-	return text
+	return text, id
+}
+
+// inNamespace is the flag by which a command finds what is in another namespace.
+func (v *traceView) inNamespace(namespace string) string {
+	if namespace == "" || namespace == v.ns() {
+		return ""
+	}
+	return " -n " + namespace
 }
 
 func podOf(of *located) *corev1.Pod {
@@ -354,37 +379,72 @@ func (v *traceView) podsOf(ctx context.Context, of *located) []string {
 	}
 	var names []string
 	for _, p := range list.Items {
-		names = append(names, p.GetMetadata().GetName())
+		names = append(names, "pod/"+p.GetMetadata().GetName()+v.inNamespace(p.GetMetadata().GetNamespace()))
 	}
 	return names[:min(most, len(names))]
 }
 
-// later finds the traces of what happened to a pod after it was Ready.
-func (v *traceView) later(ctx context.Context, id string, of *located) []string {
-	pod := podOf(of)
-	if pod == nil {
-		return nil
+// later finds the traces of what happened to a pod after it was Ready: those that point to this one.
+func (v *traceView) later(ctx context.Context, id string, t *trace.Trace) []string {
+	uids := map[string]bool{}
+	for _, s := range t.Spans {
+		if uid := s.Attributes[string(tracing.KeyPodUID)]; uid != "" {
+			uids[uid] = true
+		}
 	}
-	found, err := v.source.find(ctx, "nodeagent", string(tracing.KeyPodUID), pod.GetMetadata().GetUid())
-	if err != nil {
-		return nil // the trace itself is worth showing
+	var out []string
+	for uid := range uids {
+		if len(uids) > 1 {
+			break // the trace of a workload: each of its pods has its own
+		}
+		found, err := v.source.find(ctx, "nodeagent", string(tracing.KeyPodUID), uid)
+		if err != nil {
+			break // the trace itself is worth showing
+		}
+		slices.Reverse(found) // oldest first
+		for _, other := range found {
+			spans, err := v.source.get(ctx, other)
+			if err == nil && pointsTo(spans, id) {
+				out = append(out, other)
+			}
+		}
 	}
-	return slices.DeleteFunc(found, func(other string) bool { return strings.TrimLeft(other, "0") == strings.TrimLeft(id, "0") })
+	return out
 }
 
-// dropped is how many spans the control plane's processes say they lost; nil where none says.
-func (v *traceView) dropped(ctx context.Context) *int64 {
-	list, err := client.For[*componentv1.Component](v.conn).List(ctx, client.ListOptions{})
-	if err != nil {
-		return nil
+func pointsTo(spans []*trace.Span, id string) bool {
+	return slices.ContainsFunc(spans, func(s *trace.Span) bool {
+		return slices.ContainsFunc(s.Links, func(l trace.Link) bool { return l.Trace == id })
+	})
+}
+
+// dropped is how many spans the processes that had a part in the trace say they lost, of whatever traces: those of the
+// control plane, and those of the node of a pod. Nil where none says.
+func (v *traceView) dropped(ctx context.Context, of *located) *int64 {
+	var all []*componentv1.ComponentStatus
+	if list, err := client.For[*componentv1.Component](v.conn).List(ctx, client.ListOptions{}); err == nil {
+		for _, c := range list.Items {
+			all = append(all, c.GetStatus())
+		}
+	}
+	if of != nil {
+		if pod, ok := of.object.(*corev1.Pod); ok && pod.GetSpec().GetNodeName() != "" {
+			info, err := nodev1.NewNodeServiceClient(v.conn).GetInfo(ctx, &nodev1.GetInfoRequest{NodeName: pod.GetSpec().GetNodeName()})
+			if err == nil { // a node that does not answer says nothing
+				all = append(all, info.GetAgent())
+				for _, p := range info.GetDevicePlugins() {
+					all = append(all, p.GetStatus())
+				}
+			}
+		}
 	}
 	var sum *int64
-	for _, c := range list.Items {
-		if c.GetStatus() != nil && c.GetStatus().SpansDropped != nil {
+	for _, s := range all {
+		if s != nil && s.SpansDropped != nil {
 			if sum == nil {
 				sum = new(int64)
 			}
-			*sum += c.GetStatus().GetSpansDropped()
+			*sum += s.GetSpansDropped()
 		}
 	}
 	return sum

@@ -168,7 +168,7 @@ func (v *traceView) printComparison(found []started, out *Comparison) error {
 	v.print("%d pods, the newest first created; %d not sampled, %d not kept any more, %d not Ready", len(found), out.NotSampled, out.NotKept, out.NotReady)
 	lines := [][]string{{"STEP", "SERVICE", "PODS", "P50", "P95", "MAX"}}
 	for _, s := range append(slices.Clone(out.Steps), out.Total) {
-		lines = append(lines, []string{s.Name, s.Service, strconv.Itoa(s.Traces), fromMs(s.P50Ms), fromMs(s.P95Ms), fromMs(s.MaxMs)})
+		lines = append(lines, []string{(&trace.Span{Name: s.Name}).Title(), s.Service, strconv.Itoa(s.Traces), fromMs(s.P50Ms), fromMs(s.P95Ms), fromMs(s.MaxMs)})
 	}
 	if err := (&rows{out: v.Out}).write(lines...); err != nil {
 		return err
@@ -181,14 +181,11 @@ func (v *traceView) printComparison(found []started, out *Comparison) error {
 		if shares := s.trace.Shares(); len(shares) > 0 {
 			most = waterfall.Unrecorded
 			if shares[0].Span != nil {
-				most = shares[0].Span.Name
+				most = shares[0].Span.Title()
 			}
 			most += " " + waterfall.Duration(shares[0].Time)
 		}
-		see := "trireme trace pod/" + meta.GetName()
-		if meta.GetNamespace() != v.ns() {
-			see += " -n " + meta.GetNamespace()
-		}
+		see := "trireme trace pod/" + meta.GetName() + v.inNamespace(meta.GetNamespace())
 		lines = append(lines, []string{meta.GetName(), s.pod.GetSpec().GetNodeName(), waterfall.Duration(s.took()), most, see})
 	}
 	return (&rows{out: v.Out}).write(lines...)

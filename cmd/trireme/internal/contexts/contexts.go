@@ -34,7 +34,7 @@ type Config struct {
 
 // Context says how to reach one cluster.
 type Context struct {
-	// Server is the gateway's address: unix:///path or host:port.
+	// Server is the gateway's address: unix:///path, host:port, or several host:port with commas.
 	Server string `yaml:"server"`
 	// CertFile, KeyFile and CAFile are needed for host:port. In the file they may be relative to its folder.
 	CertFile string `yaml:"certFile,omitempty"`

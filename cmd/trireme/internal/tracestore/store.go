@@ -34,6 +34,7 @@ var ErrNotFound = errors.New("no such trace")
 // TraceID identifies a trace.
 type TraceID [traceIDSize]byte
 
+// String is the id in hexadecimal.
 func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
 
 // ParseTraceID reads 32 hexadecimal digits; fewer, as Jaeger shows them, have zeros before them.

@@ -167,7 +167,7 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-// TestAnswers holds what is answered against what Jaeger v1.76 answers to the same.
+// TestAnswers holds the form of the answers, which is that of Jaeger v1.76 as its source has it.
 func TestAnswers(t *testing.T) {
 	s := tracestore.New(tracestore.Config{})
 	b := batch("apiserver", "uid-1", 3, 258)

@@ -51,7 +51,8 @@ func JoinCommand() *cobra.Command {
 
 The token comes from ` + "`trireme token create`" + ` beside the gateway, which prints the whole line. Its last part names the cluster's
 CA, so that the token is shown to no other gateway. For it the machine gets a certificate, which is kept in the state directory:
-to start again needs no token, until ` + "`trireme node delete`" + ` and the certificate's end.`,
+to start again needs no token until the certificate has ended, which is renewed unless the node is deleted. The exit code is 3
+where somebody has deleted the node.`,
 		Example: `  trireme node join 10.0.0.5:7443 --token abcdef.0123456789abcdef.PIN   # real containers (root, Linux)
   trireme node join 10.0.0.5:7443                                       # the next time
   trireme node join 10.0.0.5:7443 --token T --name lab --simulate 4     # lab-0 to lab-3, anywhere`,
@@ -95,7 +96,10 @@ type member struct {
 	join JoinConfig
 }
 
+const exitDeleted = 3
+
 // errDeleted ends a member whose nodes somebody has deleted.
+// Supervisors are not to start it again: exitDeleted tells it from failures.
 var errDeleted = errors.New("deleted from the cluster")
 
 // runJoin joins, keeps the node running, and stops it when ctx is done or somebody has deleted it.
@@ -117,7 +121,7 @@ func runJoin(ctx context.Context, cfg JoinConfig, stdout io.Writer) error {
 		err = nil
 	}
 	if errors.Is(err, errDeleted) {
-		err = fmt.Errorf("%s: %w: the same command without --token brings it back", nodesInWords(m.nodes), errDeleted) // without the task's name
+		err = &daemon.ExitError{Code: exitDeleted, Err: fmt.Errorf("%s: %w: the same command without --token brings it back", nodesInWords(m.nodes), errDeleted)}
 	}
 	return errors.Join(err, m.stop(context.WithoutCancel(ctx)))
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"trireme.dev/cmd/trireme/internal/contexts"
@@ -25,9 +26,6 @@ const (
 // plan checks the machine, ends what an earlier `up` left behind, issues certificates and decides how each service is
 // started.
 func (c *cluster) plan(ctx context.Context) error {
-	if err := c.planTraces(); err != nil {
-		return err
-	}
 	runtimeDir, err := c.findContainers(ctx)
 	if err != nil {
 		return err
@@ -55,6 +53,9 @@ func (c *cluster) plan(ctx context.Context) error {
 	c.gateway = gateway
 	c.renew = func() error {
 		_, err := issue(c.layout, prefix, c.nodes)
+		return err
+	}
+	if err := c.planTraces(certs["apiserver"]); err != nil {
 		return err
 	}
 	c.agent = agentConfig(c.cfg, c.layout, certs["nodeagent"], gateway, listen, prefix, runtimeDir)
@@ -238,6 +239,12 @@ func writeContext(l layout, admin pki.Files, traces string) error {
 	name := "trireme"
 	if d, err := defaultStateDir(); err == nil && d != l.dir {
 		name = filepath.Base(l.dir)
+	}
+	for _, known := range cfg.Contexts {
+		// Where nothing is kept here, a Jaeger that the user wrote there stays.
+		if traces == "" && known.StateDir == l.dir && !strings.HasPrefix(known.Traces, "unix://") {
+			traces = known.Traces
+		}
 	}
 	cfg.PutCluster(name, contexts.Context{
 		Server: "unix://" + l.socket("apiserver"), StateDir: l.dir,

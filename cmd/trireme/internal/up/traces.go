@@ -2,10 +2,12 @@ package up
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"trireme.dev/cmd/trireme/internal/tracestore"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/pki"
 	"trireme.dev/kit/rpc"
 	"trireme.dev/kit/telemetry"
 )
@@ -19,11 +21,13 @@ var childSettings = [][2]string{{"OTEL_BSP_SCHEDULE_DELAY", "500"}, {"OTEL_BSP_M
 
 // planTraces decides where the services' spans go: into a store of this process, unless the environment names another
 // place or turns tracing off.
-func (c *cluster) planTraces() error {
+func (c *cluster) planTraces(certs pki.Files) error {
 	env, err := telemetry.ReadEnvironment()
 	switch {
 	case err != nil:
 		return err
+	case c.cfg.TracesListen != "" && (env.Off != "" || env.Endpoint != ""):
+		return fmt.Errorf("--traces-listen %s: no traces are kept here, as OTEL_* variables of the environment say", c.cfg.TracesListen)
 	case env.Off != "":
 		c.progress.step("tracing is off, as %s says", env.Off)
 		return nil
@@ -32,6 +36,14 @@ func (c *cluster) planTraces() error {
 		return nil
 	}
 	c.traces = true
+	c.spans = rpc.ServerConfig{Name: tracesService, UnixSocket: c.layout.otlpSocket()}
+	if c.cfg.TracesListen != "" {
+		if c.spans.TCP, err = claim("--traces-listen", c.cfg.TracesListen); err != nil {
+			return err
+		}
+		c.spans.CertFile, c.spans.KeyFile, c.spans.CAFile = certs.Cert, certs.Key, certs.CA
+		c.progress.step("spans of other machines are taken at https://%s", c.spans.TCP)
+	}
 	c.env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://" + c.layout.otlpSocket()}
 	for _, s := range childSettings {
 		if os.Getenv(s[0]) == "" {
@@ -65,7 +77,7 @@ func (c *cluster) runTraces(ctx context.Context) error {
 	}
 	defer log.Close()
 	server, err := tracestore.NewServer(tracestore.ServerConfig{
-		Spans:       rpc.ServerConfig{Name: tracesService, UnixSocket: c.layout.otlpSocket()},
+		Spans:       c.spans,
 		QuerySocket: c.layout.socket(tracesService),
 	}, tracestore.New(tracestore.Config{}), telemetry.NewLoggerTo(log, telemetry.Config{}, tracesService))
 	if err != nil {

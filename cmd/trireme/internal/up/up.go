@@ -37,6 +37,8 @@ type Config struct {
 	Apply, Images []string
 	// Listen and NodeListen are the gateway's and the node agent's TCP addresses.
 	Listen, NodeListen string
+	// TracesListen is the TCP address at which spans of other machines are taken; empty for none.
+	TracesListen string
 	// NodeIP is the address that the node registers; where empty, that of NodeListen or the machine's first.
 	NodeIP string
 	// RuntimeBin is the folder of containerd, its shim and runc; Containerd the socket of one that runs already.
@@ -62,6 +64,7 @@ type cluster struct {
 	starter   starter
 	// traces says that this process keeps traces; env is what services get beside the environment of this process.
 	traces  bool
+	spans   rpc.ServerConfig // where they are taken
 	env     []string
 	running map[string]*supervised
 	// gateway is where the gateway listens; renew issues anew the certificates that end soon.

@@ -46,7 +46,7 @@ type Feed struct {
 
 // topic is one kind.
 type topic struct {
-	prefix   string
+	kind     Kind
 	ring     []*Batch
 	bytes    int
 	floor    int64 // every event after floor is in ring
@@ -71,14 +71,17 @@ type Watcher struct {
 	err     error
 }
 
-// New returns a feed of the keys with the prefix, for the kinds whose own prefixes are given.
-func New(store storage.Store, prefix string, kinds []string, logger *slog.Logger) *Feed {
+// Kind is what events are told apart by: the prefix of its keys, and what Kubernetes calls it.
+type Kind struct{ Prefix, Group, Resource string }
+
+// New returns a feed of the keys with the prefix, for the kinds given.
+func New(store storage.Store, prefix string, kinds []Kind, logger *slog.Logger) *Feed {
 	f := &Feed{
 		store: store, prefix: prefix, logger: logger,
 		ready: make(chan struct{}), topics: make(map[string]*topic, len(kinds)),
 	}
 	for _, k := range kinds {
-		f.topics[k] = &topic{prefix: k, watchers: map[*Watcher]struct{}{}}
+		f.topics[k.Prefix] = &topic{kind: k, watchers: map[*Watcher]struct{}{}}
 	}
 	return f
 }

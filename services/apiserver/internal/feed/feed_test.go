@@ -29,7 +29,7 @@ type env struct {
 
 func newEnv(t *testing.T) *env {
 	e := &env{t: t, store: memory.New(memory.Config{MaxOps: 30000})}
-	e.feed = feed.New(e.store, "/trireme/", []string{prefix}, slog.New(slog.DiscardHandler))
+	e.feed = feed.New(e.store, "/trireme/", []feed.Kind{{Prefix: prefix}}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.feed.Run(ctx) }()

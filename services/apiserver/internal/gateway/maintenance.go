@@ -114,7 +114,7 @@ func (g *Gateway) defragment(ctx context.Context, s grpc.ServerStream) error {
 		err = g.store.Defragment(ctx)
 	}
 	if err != nil {
-		return maintenanceError("make room", err)
+		return maintenanceError("free space in the store", err)
 	}
 	after, err := g.storeSize(ctx)
 	if err != nil {

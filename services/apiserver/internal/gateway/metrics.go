@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
-	"trireme.dev/kit/telemetry"
+	instruments "trireme.dev/client/metrics"
+	"trireme.dev/services/apiserver/internal/registry"
 )
 
 // Bounds of Kubernetes.
@@ -33,33 +33,28 @@ type metrics struct {
 	seconds  metric.Float64Histogram
 	sizes    metric.Float64Histogram
 
-	inflight    metric.Int64ObservableGauge
-	longRunning metric.Int64ObservableGauge
-	make        telemetry.Instruments
 	// readOnly and mutating are the requests under way that are not long-running.
 	readOnly, mutating atomic.Int64
 }
 
 func newMetrics() *metrics {
-	m := &metrics{make: telemetry.NewInstruments("trireme.dev/services/apiserver/internal/gateway")}
-	m.requests = m.make.Counter("apiserver_request_total", "Requests answered, by verb, resource and code.")
-	m.seconds = m.make.Histogram("apiserver_request_duration_seconds", "Duration of requests, by verb and resource.", durationBounds...)
-	m.sizes = m.make.Histogram("apiserver_response_sizes", "Bytes of the answers to reads.", sizeBounds...)
-	m.inflight = m.make.Gauge("apiserver_current_inflight_requests", "Requests under way, but for long-running ones.")
-	m.longRunning = m.make.Gauge("apiserver_longrunning_requests", "Watches, logs, exec and port forwards under way.")
-	return m
+	return &metrics{
+		requests: instruments.Counter("apiserver_request_total", "Requests answered, by verb, resource and code."),
+		seconds:  instruments.Histogram("apiserver_request_duration_seconds", "Duration of requests, by verb and resource.", durationBounds),
+		sizes:    instruments.Histogram("apiserver_response_sizes", "Bytes of the answers to reads.", sizeBounds),
+	}
 }
 
 // call is one method of the table.
 type call struct {
 	serve handler
-	// attributes of all that is counted, and the options made of them once.
-	attributes []attribute.KeyValue
-	record     []metric.RecordOption
-	mutating   bool
-	read       bool // its answer's size is told
-	long       bool
-	underWay   atomic.Int64 // where it is long-running
+	// labels of all that is counted, and the option made of them once.
+	labels   [10]string
+	record   []metric.RecordOption
+	mutating bool
+	read     bool // its answer's size is told
+	long     bool
+	underWay atomic.Int64 // where it is long-running
 
 	mu    sync.RWMutex
 	codes map[int][]metric.AddOption
@@ -84,17 +79,11 @@ func newCall(k *kind.Kind, method string, serve handler) *call {
 	}
 	group, version, resource := "", "v1", ""
 	if k != nil {
-		group, version, resource = k.Group, k.Version, k.Plural
-		if group == "core" {
-			group = "" // as Kubernetes calls it
-		}
+		group, version, resource = registry.Group(k), k.Version, k.Plural
 	}
 	c := &call{serve: serve, codes: map[int][]metric.AddOption{}}
-	c.attributes = []attribute.KeyValue{
-		attribute.String("verb", v.verb), attribute.String("group", group), attribute.String("version", version),
-		attribute.String("resource", resource), attribute.String("subresource", v.subresource),
-	}
-	c.record = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(c.attributes...))}
+	c.labels = [...]string{"verb", v.verb, "group", group, "version", version, "resource", resource, "subresource", v.subresource}
+	c.record = []metric.RecordOption{instruments.Labels(c.labels[:]...)}
 	c.long = v.verb == "WATCH" || v.verb == "CONNECT"
 	c.read = v.verb == "GET" || v.verb == "LIST"
 	c.mutating = !c.read && !c.long
@@ -111,8 +100,8 @@ func (c *call) counted(code int) []metric.AddOption {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	set := attribute.NewSet(append(c.attributes[:len(c.attributes):len(c.attributes)], attribute.String("code", strconv.Itoa(code)))...)
-	c.codes[code] = []metric.AddOption{metric.WithAttributeSet(set)}
+	labels := c.labels // a copy
+	c.codes[code] = []metric.AddOption{instruments.Labels(append(labels[:], "code", strconv.Itoa(code))...)}
 	return c.codes[code]
 }
 
@@ -158,23 +147,24 @@ func (s *sized) SendMsg(m any) error {
 
 // Run shows those who read metrics what is under way, until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
-	m := g.metrics
-	stop := m.make.Observe(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(m.inflight, m.readOnly.Load(), metric.WithAttributes(attribute.String("request_kind", "readOnly")))
-		o.ObserveInt64(m.inflight, m.mutating.Load(), metric.WithAttributes(attribute.String("request_kind", "mutating")))
-		sums := map[attribute.Set]int64{} // several methods of nodes are one line
-		for _, c := range g.methods {
-			if c.long {
-				sums[attribute.NewSet(c.attributes...)] += c.underWay.Load()
-			}
-		}
-		for set, n := range sums {
-			o.ObserveInt64(m.longRunning, n, metric.WithAttributeSet(set))
-		}
-		return nil
-	}, m.inflight, m.longRunning)
-	defer stop()
-	<-ctx.Done()
+	instruments.UntilDone(ctx,
+		instruments.Gauge("apiserver_current_inflight_requests", "Requests under way, but for long-running ones.",
+			func(report func(float64, ...string)) {
+				report(float64(g.metrics.readOnly.Load()), "request_kind", "readOnly")
+				report(float64(g.metrics.mutating.Load()), "request_kind", "mutating")
+			}),
+		instruments.Gauge("apiserver_longrunning_requests", "Watches, logs, exec and port forwards under way.",
+			func(report func(float64, ...string)) {
+				sums := map[[10]string]int64{} // several methods of nodes are one line
+				for _, c := range g.methods {
+					if c.long {
+						sums[c.labels] += c.underWay.Load()
+					}
+				}
+				for labels, n := range sums {
+					report(float64(n), labels[:]...)
+				}
+			}))
 	return nil
 }
 

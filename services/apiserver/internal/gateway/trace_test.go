@@ -239,7 +239,7 @@ func TestRequestMetrics(t *testing.T) {
 		"apiserver_current_inflight_requests":           {"request_kind=mutating": 0, "request_kind=readOnly": 0},
 		"apiserver_watch_events_total":                  {"group=,resource=pods,version=v1": 1},
 		"apiserver_watch_events_sizes":                  {"group=,resource=pods,version=v1": 1},
-		"apiserver_storage_objects":                     {"resource=pods": 1, "resource=namespaces": 4, "resource=deployments.apps": 0},
+		"apiserver_storage_objects":                     {"resource=pods": 1, "resource=namespaces": 4, "resource=deployments.apps": 0, "resource=leases.coordination.k8s.io": 0},
 		"etcd_request_duration_seconds":                 {"operation=create,type=pods": 2},
 		"apiserver_watch_cache_events_received_total":   {"group=,resource=pods": 1},
 		"apiserver_watch_cache_events_dispatched_total": {"group=,resource=pods": 1},

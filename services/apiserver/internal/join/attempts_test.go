@@ -10,9 +10,9 @@ import (
 func TestWaitsGrowAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAttempts()
-		for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		for _, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 			a.wrong("peer")
-			if got := a.wait("peer"); got != want*time.Second {
+			if got := a.wait("peer"); got != time.Duration(want)*time.Second {
 				t.Errorf("wait %s, want %ds", got, want)
 			}
 			if got := a.wait("other"); got != 0 {

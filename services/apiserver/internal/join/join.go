@@ -73,7 +73,7 @@ func (s *Service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	}
 	from := address(ctx)
 	if wait := s.attempts.wait(from); wait > 0 {
-		return nil, apierr.TooMany(fmt.Sprintf("too many wrong tokens from %s: try again in %s", from, wait.Round(time.Second)), wait)
+		return nil, apierr.TooMany(fmt.Sprintf("too many wrong tokens from %s: try again in %s", from, (wait+time.Second).Truncate(time.Second)), wait)
 	}
 	token, err := s.checkToken(ctx, req.GetToken())
 	if err != nil {

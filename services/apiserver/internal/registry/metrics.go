@@ -2,12 +2,12 @@ package registry
 
 import (
 	"context"
+	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"trireme.dev/client/kind"
-	"trireme.dev/kit/telemetry"
+	instruments "trireme.dev/client/metrics"
 )
 
 // eventSizes are Kubernetes' bounds in bytes.
@@ -20,10 +20,9 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	i := telemetry.NewInstruments("trireme.dev/services/apiserver/internal/registry")
 	return metrics{
-		events: i.Counter("apiserver_watch_events_total", "Events sent to watchers, by resource."),
-		sizes:  i.Histogram("apiserver_watch_events_sizes", "Bytes of events sent to watchers, by resource.", eventSizes...),
+		events: instruments.Counter("apiserver_watch_events_total", "Events sent to watchers, by resource."),
+		sizes:  instruments.Histogram("apiserver_watch_events_sizes", "Bytes of events sent to watchers, by resource.", eventSizes),
 	}
 }
 
@@ -33,6 +32,15 @@ func (m *metrics) sent(ctx context.Context, event []byte, of labels) {
 	m.sizes.Record(ctx, float64(len(event)), of.record...)
 }
 
+// Group is what Kubernetes calls a kind's group: that of manifests, empty for core.
+func Group(k *kind.Kind) string {
+	group, _, found := strings.Cut(k.APIVersions[0], "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
 // labels of a kind, made once.
 type labels struct {
 	add    []metric.AddOption
@@ -40,11 +48,6 @@ type labels struct {
 }
 
 func labelsOf(k *kind.Kind) labels {
-	group := k.Group
-	if group == "core" {
-		group = "" // as Kubernetes calls it
-	}
-	set := metric.WithAttributeSet(attribute.NewSet(
-		attribute.String("group", group), attribute.String("version", k.Version), attribute.String("resource", k.Plural)))
+	set := instruments.Labels("group", Group(k), "version", k.Version, "resource", k.Plural)
 	return labels{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
 }

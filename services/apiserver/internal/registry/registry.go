@@ -77,7 +77,7 @@ func New(deps Deps) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var prefixes []string
+	var stored []feed.Kind
 	for _, k := range deps.Kinds.All() {
 		if k.Service == nil {
 			continue
@@ -88,9 +88,9 @@ func New(deps Deps) (*Registry, error) {
 		}
 		r.resources[k.ServiceName] = res
 		r.order = append(r.order, res)
-		prefixes = append(prefixes, res.prefix)
+		stored = append(stored, feed.Kind{Prefix: res.prefix, Group: Group(k), Resource: k.Plural})
 	}
-	r.feed = feed.New(deps.Store, Prefix, prefixes, deps.Logger)
+	r.feed = feed.New(deps.Store, Prefix, stored, deps.Logger)
 	for _, name := range []string{"Namespace", "PriorityClass"} {
 		if res := r.Of(name); res != nil {
 			r.mirrors[name] = newMirror(res)
@@ -131,8 +131,8 @@ func Stored(kinds *kind.Registry) []observed.Kind {
 	var out []observed.Kind
 	for _, k := range kinds.All() {
 		name := k.Plural
-		if k.Group != "core" {
-			name += "." + k.Group
+		if group := Group(k); group != "" {
+			name += "." + group
 		}
 		if k.Service != nil {
 			out = append(out, observed.Kind{Prefix: prefixOf(k), Resource: name})

@@ -31,6 +31,8 @@ type Controller struct {
 	setsIn        *informer.Informer[*appsv1.ReplicaSet]
 	podsIn        *informer.Informer[*corev1.Pod]
 	written       *writes.Tracker
+	// reported are writes of the Deployment itself: acting on a copy from before them could only conflict.
+	reported *writes.Tracker
 }
 
 // Deps are what the controller works with.
@@ -44,7 +46,7 @@ type Deps struct {
 // New returns the runner of the controller, its informers taken from the factory.
 func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	c := &Controller{
-		deps: deps, written: writes.NewTracker(),
+		deps: deps, written: writes.NewTracker(), reported: writes.NewTracker(),
 		deploymentsIn: informer.Of[*appsv1.Deployment](factory, informer.Config{}),
 		setsIn:        informer.Of[*appsv1.ReplicaSet](factory, informer.Config{}),
 		podsIn:        informer.Of[*corev1.Pod](factory, informer.Config{}),
@@ -73,6 +75,9 @@ func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 // Reconcile takes the next step of a Deployment.
 func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	if err := c.written.Seen(ctx, key, c.setsIn); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.reported.Seen(ctx, key, c.deploymentsIn); err != nil {
 		return reconcile.Result{}, err
 	}
 	d, ok := c.deploymentsIn.Lister().Get(key.Namespace, key.Name)
@@ -123,7 +128,7 @@ func (c *Controller) carryOut(ctx context.Context, key reconcile.Key, d *appsv1.
 			return fmt.Errorf("delete ReplicaSet %s: %w", rs.GetMetadata().GetName(), err)
 		}
 	}
-	return c.report(ctx, d, plan)
+	return c.report(ctx, key, d, plan)
 }
 
 // recordScaling says that a set was scaled; from which size, the informer still shows.
@@ -174,14 +179,16 @@ func (c *Controller) collision(ctx context.Context, key reconcile.Key, d *appsv1
 		counted.Status = &appsv1.DeploymentStatus{}
 	}
 	counted.Status.CollisionCount = proto.Int32(d.GetStatus().GetCollisionCount() + 1)
-	if _, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), counted); err != nil {
+	stored, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), counted)
+	if err != nil {
 		return fmt.Errorf("count a name collision: %w", err)
 	}
+	c.reported.Wrote(key, stored)
 	return errors.New("name of the ReplicaSet is taken by another template: choosing another")
 }
 
 // report writes the Deployment's revision and status where they changed.
-func (c *Controller) report(ctx context.Context, d *appsv1.Deployment, plan Plan) error {
+func (c *Controller) report(ctx context.Context, key reconcile.Key, d *appsv1.Deployment, plan Plan) error {
 	update := proto.CloneOf(d)
 	if d.GetMetadata().GetAnnotations()[revisionAnnotation] != plan.Revision && d.GetMetadata().GetDeletionTimestamp() == nil {
 		update.Metadata.Annotations = with(update.GetMetadata().GetAnnotations(), revisionAnnotation, plan.Revision)
@@ -192,14 +199,20 @@ func (c *Controller) report(ctx context.Context, d *appsv1.Deployment, plan Plan
 		if err != nil {
 			return fmt.Errorf("annotate with the revision: %w", err)
 		}
+		c.reported.Wrote(key, stored)
 		update = stored
 	}
 	if proto.Equal(plan.Status, d.GetStatus()) {
 		return nil
 	}
 	update.Status = plan.Status
-	if _, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), update); err != nil && !apierr.IsNotFound(err) {
+	stored, err := c.deps.Deployments.UpdateStatus(reconcile.Writing(ctx, d), update)
+	if apierr.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
+	c.reported.Wrote(key, stored)
 	return nil
 }

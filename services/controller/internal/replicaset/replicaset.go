@@ -44,7 +44,9 @@ type Controller struct {
 	podsIn  *informer.Informer[*corev1.Pod]
 	events  *event.Recorder
 	written *writes.Tracker
-	logger  *slog.Logger
+	// reported are writes of the ReplicaSet itself: acting on a copy from before them could only conflict.
+	reported *writes.Tracker
+	logger   *slog.Logger
 }
 
 // Deps are what the controller works with.
@@ -58,7 +60,8 @@ type Deps struct {
 // New returns the runner of the controller, its informers taken from the factory.
 func New(factory *informer.Factory, deps Deps) *reconcile.Runner {
 	c := &Controller{
-		sets: deps.Sets, pods: deps.Pods, events: deps.Events, logger: deps.Logger, written: writes.NewTracker(),
+		sets: deps.Sets, pods: deps.Pods, events: deps.Events, logger: deps.Logger,
+		written: writes.NewTracker(), reported: writes.NewTracker(),
 		setsIn: informer.Of[*appsv1.ReplicaSet](factory, informer.Config{}),
 		podsIn: informer.Of[*corev1.Pod](factory, informer.Config{}),
 	}
@@ -100,6 +103,9 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	if err := c.written.Seen(ctx, key, c.podsIn); err != nil {
 		return reconcile.Result{}, err
 	}
+	if err := c.reported.Seen(ctx, key, c.setsIn); err != nil {
+		return reconcile.Result{}, err
+	}
 	rs, ok := c.setsIn.Lister().Get(key.Namespace, key.Name)
 	if !ok {
 		return reconcile.Result{}, nil
@@ -118,8 +124,12 @@ func (c *Controller) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	if !proto.Equal(status, rs.GetStatus()) {
 		update := proto.CloneOf(rs)
 		update.Status = status
-		if _, err := c.sets.UpdateStatus(reconcile.Writing(ctx, rs), update); err != nil && !apierr.IsNotFound(err) {
+		stored, err := c.sets.UpdateStatus(reconcile.Writing(ctx, rs), update)
+		if err != nil && !apierr.IsNotFound(err) {
 			return reconcile.Result{}, errors.Join(failed, fmt.Errorf("status: %w", err))
+		}
+		if err == nil {
+			c.reported.Wrote(key, stored)
 		}
 	}
 	return reconcile.Result{After: wait}, failed

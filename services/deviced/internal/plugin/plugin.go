@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"trireme.dev/client/apierr"
+	"trireme.dev/client/metrics"
 	"trireme.dev/client/tracing"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
@@ -57,7 +57,7 @@ type Plugin struct {
 	registered atomic.Bool
 	serving    atomic.Bool
 	grants     metric.Int64Counter
-	grantOf    []metric.AddOption
+	grantOf    metric.MeasurementOption
 	lost       chan struct{} // the agent has ended a ListAndWatch
 }
 
@@ -72,9 +72,8 @@ func New(pool *Pool, dir string, self func() *componentv1.ComponentStatus, logge
 		endpoint: "trireme-" + notInNames.ReplaceAllString(pool.Resource, "-") + ".sock",
 		logger:   logger.With(slog.String(telemetry.KeyResource, pool.Resource), slog.String(telemetry.KeyPath, dir)),
 		lost:     make(chan struct{}, 1),
-		grants: telemetry.NewInstruments("trireme.dev/services/deviced/internal/plugin").
-			Counter("trireme_device_allocations_total", "Devices given to containers, by resource."),
-		grantOf: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("resource", pool.Resource)))},
+		grants:   metrics.Counter("trireme_device_allocations_total", "Devices given to containers, by resource."),
+		grantOf:  metrics.Labels("resource", pool.Resource),
 	}
 }
 
@@ -318,7 +317,7 @@ func (p *Plugin) Allocate(ctx context.Context, in *v1beta1.AllocateRequest) (*v1
 		if err != nil {
 			return nil, invalid(err)
 		}
-		p.grants.Add(ctx, int64(len(c.GetDevicesIds())), p.grantOf...)
+		p.grants.Add(ctx, int64(len(c.GetDevicesIds())), p.grantOf)
 		response := &v1beta1.ContainerAllocateResponse{Envs: grant.Env}
 		for _, n := range grant.Nodes {
 			response.Devices = append(response.Devices, &v1beta1.DeviceSpec{

@@ -88,7 +88,11 @@ func (m *Manager) Admit(ctx context.Context, pod *corev1.Pod) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.allocations[uid] = granted
-	if err := m.save(); err != nil {
+	_, span := tracing.Start(ctx, "WriteCheckpoint")
+	err := m.save()
+	tracing.Fail(span, err)
+	span.End()
+	if err != nil {
 		delete(m.allocations, uid)
 		if held != nil {
 			m.allocations[uid] = held

@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"trireme.dev/kit/telemetry"
+	instruments "trireme.dev/client/metrics"
 )
 
 // metrics under the kubelet's names.
@@ -17,18 +16,17 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	i := telemetry.NewInstruments("trireme.dev/services/nodeagent/internal/devices")
 	return metrics{
-		registrations: i.Counter("kubelet_device_plugin_registration_total", "Registrations of device plugins, by resource."),
-		seconds: i.Histogram("kubelet_device_plugin_alloc_duration_seconds", "Duration of allocations by a device plugin, by resource.",
-			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10),
+		registrations: instruments.Counter("kubelet_device_plugin_registration_total", "Registrations of device plugins, by resource."),
+		seconds: instruments.Histogram("kubelet_device_plugin_alloc_duration_seconds", "Duration of allocations by a device plugin, by resource.",
+			instruments.DefaultBounds()),
 	}
 }
 
 func (m metrics) registered(ctx context.Context, resource string) {
-	m.registrations.Add(ctx, 1, metric.WithAttributes(attribute.String("resource_name", resource)))
+	m.registrations.Add(ctx, 1, instruments.Labels("resource_name", resource))
 }
 
 func (m metrics) allocated(ctx context.Context, resource string, begin time.Time) {
-	m.seconds.Record(ctx, time.Since(begin).Seconds(), metric.WithAttributes(attribute.String("resource_name", resource)))
+	m.seconds.Record(ctx, time.Since(begin).Seconds(), instruments.Labels("resource_name", resource))
 }

@@ -32,14 +32,15 @@ type Source struct {
 func New(factory *informer.Factory, node string, sink Sink) *Source {
 	s := &Source{factory: factory, sink: sink}
 	informer.Of[*corev1.Pod](factory, informer.Config{FieldSelector: "spec.nodeName=" + node}).AddHandler(informer.Handler[*corev1.Pod]{
-		Add:    func(p *corev1.Pod, _ bool) { heard(p); sink.Update(p) },
+		Add:    func(p *corev1.Pod, _ bool) { sink.Update(p); heard(p) },
 		Update: s.update,
 		Delete: sink.Delete,
 	})
 	return s
 }
 
-// heard records how long the pod's way here was; of one that an earlier agent has taken up already, that is history.
+// heard records how long the pod's way here was, once it has been handed on: its worker's wait has begun by then, so that no
+// time is lost between the two. Of a pod that an earlier agent has taken up already, that is history.
 func heard(p *corev1.Pod) {
 	if p.GetStatus().GetStartTime() == nil {
 		tracing.Received(context.Background(), p.GetMetadata(), time.Now(), "nodeagent")
@@ -50,7 +51,7 @@ func heard(p *corev1.Pod) {
 func (s *Source) update(before, after *corev1.Pod) {
 	if before.GetMetadata().GetUid() != after.GetMetadata().GetUid() {
 		s.sink.Delete(before)
-		heard(after)
+		defer heard(after)
 	}
 	s.sink.Update(after)
 }

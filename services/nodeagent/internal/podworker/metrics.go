@@ -4,16 +4,15 @@ import (
 	"context"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"trireme.dev/kit/telemetry"
+	instruments "trireme.dev/client/metrics"
 	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
 // Bounds in seconds are Kubernetes'.
 var (
-	defaultBounds  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	defaultBounds  = instruments.DefaultBounds()
 	podStartBounds = []float64{
 		0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
 	}
@@ -29,27 +28,26 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	i := telemetry.NewInstruments("trireme.dev/services/nodeagent/internal/podworker")
 	m := &metrics{
-		workerStart: i.Histogram("kubelet_pod_worker_start_duration_seconds",
-			"From a pod being seen to its worker beginning.", defaultBounds...),
-		podStart: i.Histogram("kubelet_pod_start_duration_seconds",
-			"From a pod being seen for the first time to its running.", podStartBounds...),
-		podStartSLI: i.Histogram("kubelet_pod_start_sli_duration_seconds",
-			"From a pod's creation to its running, without pulls of images and init containers.", podStartBounds...),
-		worker:         i.Histogram("kubelet_pod_worker_duration_seconds", "Duration of syncs of a pod, by type.", defaultBounds...),
-		relist:         i.Histogram("kubelet_pleg_relist_duration_seconds", "Duration of a look at all pods of the runtime.", defaultBounds...),
-		relistInterval: i.Histogram("kubelet_pleg_relist_interval_seconds", "Time between two such looks.", defaultBounds...),
-		startedPods:    i.Counter("kubelet_started_pods_total", "Sandboxes of pods made."),
-		startedPodErrors: i.Counter("kubelet_started_pods_errors_total",
+		workerStart: instruments.Histogram("kubelet_pod_worker_start_duration_seconds",
+			"From a pod being seen to its worker beginning.", defaultBounds),
+		podStart: instruments.Histogram("kubelet_pod_start_duration_seconds",
+			"From a pod being seen for the first time to its running.", podStartBounds),
+		podStartSLI: instruments.Histogram("kubelet_pod_start_sli_duration_seconds",
+			"From a pod's creation to its running, without pulls of images and init containers.", podStartBounds),
+		worker:         instruments.Histogram("kubelet_pod_worker_duration_seconds", "Duration of syncs of a pod, by type.", defaultBounds),
+		relist:         instruments.Histogram("kubelet_pleg_relist_duration_seconds", "Duration of a look at all pods of the runtime.", defaultBounds),
+		relistInterval: instruments.Histogram("kubelet_pleg_relist_interval_seconds", "Time between two such looks.", defaultBounds),
+		startedPods:    instruments.Counter("kubelet_started_pods_total", "Sandboxes of pods made."),
+		startedPodErrors: instruments.Counter("kubelet_started_pods_errors_total",
 			"Sandboxes of pods that could not be made."),
-		startedContainers: i.Counter("kubelet_started_containers_total", "Containers started, by type."),
-		startedContainerErrors: i.Counter("kubelet_started_containers_errors_total",
+		startedContainers: instruments.Counter("kubelet_started_containers_total", "Containers started, by type."),
+		startedContainerErrors: instruments.Counter("kubelet_started_containers_errors_total",
 			"Containers that could not be started, by type and reason."),
 		operations: map[string][]metric.RecordOption{},
 	}
 	for _, op := range []string{opCreate, opSync, opTerminate} {
-		m.operations[op] = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("operation_type", op)))}
+		m.operations[op] = []metric.RecordOption{instruments.Labels("operation_type", op)}
 	}
 	return m
 }
@@ -60,15 +58,15 @@ func (m *metrics) sync(ctx context.Context, operation string, took time.Duration
 
 // container counts the start of a container; code is why it failed, empty where it did not.
 func (m *metrics) container(ctx context.Context, init bool, code string) {
-	kind := attribute.String("container_type", "container")
+	kind := "container"
 	if init {
-		kind = attribute.String("container_type", "init_container")
+		kind = "init_container"
 	}
 	if code == "" {
-		m.startedContainers.Add(ctx, 1, metric.WithAttributes(kind))
+		m.startedContainers.Add(ctx, 1, instruments.Labels("container_type", kind))
 		return
 	}
-	m.startedContainerErrors.Add(ctx, 1, metric.WithAttributes(kind, attribute.String("code", code)))
+	m.startedContainerErrors.Add(ctx, 1, instruments.Labels("container_type", kind, "code", code))
 }
 
 // sandbox counts the making of a sandbox.

@@ -50,13 +50,13 @@ type entry struct {
 	// pod is the newest state of the object that is known.
 	pod    *corev1.Pod
 	status *corev1.PodStatus
-	// version counts statuses set, sent the last one that is written.
-	version, sent int64
+	// version counts statuses set, sent is the last one that is written, taken the last one that a writer has begun with.
+	version, sent, taken int64
 	// remove the object once all is sent.
 	remove bool
 	// gone says that the gateway has no such pod any more.
 	gone bool
-	// since is when what is not written yet was first set, trace is what it is written under.
+	// since is when what no writer has begun with was first set, trace is what it is written under.
 	since time.Time
 	trace trace.SpanContext
 }
@@ -109,7 +109,7 @@ func (m *Manager) Set(ctx context.Context, pod *corev1.Pod, status *corev1.PodSt
 	if e.gone || (e.status != nil && proto.Equal(e.status, status)) {
 		return
 	}
-	if e.sent == e.version {
+	if e.taken == e.version {
 		e.since = time.Now()
 	}
 	e.status, e.trace = status, trace.SpanContextFromContext(ctx)
@@ -194,6 +194,7 @@ func (m *Manager) process(ctx context.Context, uid string) error {
 			return nil
 		}
 		pod, status, version, sent, remove := e.pod, e.status, e.version, e.sent, e.remove
+		e.taken = version
 		since, traced := e.since, trace.ContextWithRemoteSpanContext(ctx, e.trace)
 		m.mu.Unlock()
 

@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -35,10 +34,9 @@ type Batcher struct {
 }
 
 type job struct {
-	ctx    context.Context
-	group  []*corev1.Binding
-	queued time.Time
-	done   chan error
+	ctx   context.Context
+	group []*corev1.Binding
+	done  chan error
 }
 
 // New returns a batcher that binds through conn.
@@ -49,7 +47,7 @@ func New(conn grpc.ClientConnInterface) *Batcher {
 // Bind implements framework.Binder. The error names the pod at fault where the gateway does. Where the call itself
 // fails or ctx ends, the group may have been bound all the same.
 func (b *Batcher) Bind(ctx context.Context, group []*corev1.Binding) error {
-	j := &job{ctx: ctx, group: group, queued: time.Now(), done: make(chan error, 1)}
+	j := &job{ctx: ctx, group: group, done: make(chan error, 1)}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, j)
 	if b.calls < maxCalls {

@@ -11,10 +11,16 @@ import (
 
 type tracedKey struct{}
 
+// traced are pods whose traces are recorded, by uid, and since when they wait.
+type traced struct {
+	pods  map[string]trace.SpanContext
+	since time.Time
+}
+
 // Traced gives ctx the traces of those pods, by uid, whose traces are recorded: Bind then tells them of the wait for the
-// call and of the call.
-func Traced(ctx context.Context, pods map[string]trace.SpanContext) context.Context {
-	return context.WithValue(ctx, tracedKey{}, pods)
+// call, which began at since, and of the call.
+func Traced(ctx context.Context, pods map[string]trace.SpanContext, since time.Time) context.Context {
+	return context.WithValue(ctx, tracedKey{}, traced{pods, since})
 }
 
 // call is what the traces of its pods are told about one call. A nil one tells nothing.
@@ -28,9 +34,9 @@ type call struct {
 // begin starts the span that carries the call, in the trace of the first pod that has one.
 func begin(ctx context.Context, batch []*job) (context.Context, *call) {
 	for _, j := range batch {
-		pods, _ := j.ctx.Value(tracedKey{}).(map[string]trace.SpanContext)
+		t, _ := j.ctx.Value(tracedKey{}).(traced)
 		for _, binding := range j.group {
-			if sc, ok := pods[binding.GetPodUid()]; ok {
+			if sc, ok := t.pods[binding.GetPodUid()]; ok {
 				c := &call{begun: time.Now(), carriersPod: binding.GetPodUid()}
 				ctx, c.carrier = tracing.StartAt(trace.ContextWithRemoteSpanContext(ctx, sc), "Bind", c.begun,
 					tracing.KeyNode.String(binding.GetNodeName()))
@@ -47,14 +53,14 @@ func (c *call) end(j *job, err error) {
 		return
 	}
 	now := time.Now()
-	pods, _ := j.ctx.Value(tracedKey{}).(map[string]trace.SpanContext)
+	t, _ := j.ctx.Value(tracedKey{}).(traced)
 	for _, binding := range j.group {
-		sc, ok := pods[binding.GetPodUid()]
+		sc, ok := t.pods[binding.GetPodUid()]
 		if !ok {
 			continue
 		}
 		ctx := trace.ContextWithRemoteSpanContext(context.Background(), sc)
-		tracing.Record(ctx, "bind wait", j.queued, c.begun)
+		tracing.Record(ctx, "bind wait", t.since, c.begun)
 		span := c.carrier
 		if binding.GetPodUid() != c.carriersPod {
 			_, span = tracing.StartAt(ctx, "Bind", c.begun, tracing.KeyNode.String(binding.GetNodeName()))

@@ -172,6 +172,7 @@ func (c *Cycle) bind(ctx, writing context.Context, a *attempt, d Decision) {
 	q := a.Queued
 	st := c.tryBind(ctx, writing, a, d.Placed)
 	if !st.IsSuccess() {
+		a.rest = time.Now()
 		c.rollback(ctx, d.Placed, q)
 		if st.IsRejected() {
 			c.refuse(a, st)
@@ -256,7 +257,7 @@ func (c *Cycle) reject(a *attempt, d Decision) {
 	if q.IsGroup() {
 		c.Reporter.Group(q.Group, report.Verdict{Reason: report.ReasonUnschedulable, Message: d.Message})
 	}
-	c.Queue.Done(q, queue.Outcome{Rejected: true, Plugins: d.Plugins, Pending: d.Pending})
+	c.Queue.Done(q, queue.Outcome{Rejected: true, Plugins: d.Plugins, Pending: d.Pending, Ended: a.rest})
 }
 
 // refuse ends an attempt that a plugin refused after a place was found.
@@ -288,7 +289,7 @@ func (c *Cycle) fail(a *attempt, err error) {
 			c.Reporter.Group(q.Group, report.Verdict{Reason: report.ReasonSchedulerError, Message: err.Error()})
 		}
 	}
-	c.Queue.Done(q, queue.Outcome{Failed: true})
+	c.Queue.Done(q, queue.Outcome{Failed: true, Ended: a.rest})
 }
 
 // later tells traces, beside the next attempt.

@@ -27,6 +27,8 @@ type attempt struct {
 	*framework.Queued
 
 	begun, ended time.Time
+	// rest is from when on what remains of it waits again, or what was decided waits for its binding.
+	rest time.Time
 	// histories of the pods whose traces are recorded; empty for none, and then nothing below is filled.
 	histories []queue.History
 	// pods is what was noted about them, in the same order.
@@ -52,6 +54,7 @@ func (c *Cycle) begin(q *framework.Queued) *attempt {
 // to be told.
 func (c *Cycle) over(a *attempt) {
 	a.ended = time.Now()
+	a.rest = a.ended
 	c.counters.watched(&c.watch)
 	if len(a.histories) == 0 {
 		return
@@ -77,7 +80,7 @@ func (a *attempt) traced(ctx context.Context) context.Context {
 	for _, h := range a.histories {
 		pods[h.Pod.UID()] = tracing.SpanContext(h.Pod.Pod.GetMetadata())
 	}
-	return bind.Traced(ctx, pods)
+	return bind.Traced(ctx, pods, a.rest)
 }
 
 // shortWait is below what a wait after the decision is worth a span.
@@ -89,6 +92,7 @@ func (a *attempt) waited(name string, begun time.Time) {
 	if len(a.histories) == 0 || now.Sub(begun) < shortWait {
 		return
 	}
+	begun, a.rest = a.rest, now
 	for _, h := range a.histories {
 		tracing.Record(tracing.Context(context.Background(), h.Pod.Pod.GetMetadata()), name, begun, now)
 	}

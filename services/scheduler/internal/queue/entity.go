@@ -45,6 +45,8 @@ type entity struct {
 	// part is the part of the queue that it was last counted in, traced those of its pods whose traces are recorded.
 	part   string
 	traced []*record
+	// ended is when the attempt that is being ended did; zero at other times.
+	ended time.Time
 }
 
 type heldPod = *heldStatus

@@ -18,6 +18,8 @@ type Outcome struct {
 	Plugins, Pending []string
 	// Failed is set where pods remain because of an unexpected error.
 	Failed bool
+	// Ended is when the attempt ended, for the histories of the pods that remain; the time of Done where zero.
+	Ended time.Time
 }
 
 // logged is an event in the log, which except is not to be shown.
@@ -84,6 +86,8 @@ func (q *Queue) Done(popped *framework.Queued, o Outcome) {
 		o.Failed = true // nobody could say what would help, so time must
 	}
 	q.detach(e)
+	e.ended = o.Ended
+	defer func() { e.ended = time.Time{} }()
 	how, event := q.replay(e, &o)
 	for _, uid := range o.Scheduled {
 		if rec := q.pods[uid]; rec != nil && rec.entity == e {

@@ -64,6 +64,9 @@ func (h *history) enter(part, reason, event string, now time.Time) {
 	if h.stay.Part == part {
 		return
 	}
+	if now.Before(h.stay.From) {
+		now = h.stay.From // it came after the attempt that is being ended had
+	}
 	if h.stay.Part != "" {
 		h.stay.To, h.stay.Event = now, event
 		h.stays = append(h.stays, h.stay)
@@ -126,6 +129,9 @@ func (q *Queue) settle(e *entity, event string) {
 		return
 	}
 	now, reason := time.Now(), ""
+	if !e.ended.IsZero() {
+		now = e.ended
+	}
 	for _, rec := range e.traced {
 		if h := e.held[rec.pod.UID()]; h != nil {
 			rec.enter(PartGated, h.status.Message(), event, now)

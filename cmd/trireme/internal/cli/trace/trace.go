@@ -45,6 +45,15 @@ func (s *Span) Wait() bool {
 	return s.Name == tracing.DeliverySpan || strings.HasSuffix(s.Name, " wait")
 }
 
+// Title is the span's name for people: of a call, service and method without the package.
+func (s *Span) Title() string {
+	service, method, ok := strings.Cut(s.Name, "/")
+	if !ok || strings.ContainsAny(s.Name, " ") {
+		return s.Name
+	}
+	return service[strings.LastIndexByte(service, '.')+1:] + "/" + method
+}
+
 // FromOTLP reads spans as a query API answers them, in order of their starts. A span that came twice is one.
 func FromOTLP(data *otlpjson.Data) []*Span {
 	var out []*Span

@@ -85,7 +85,7 @@ func describe(t *trace.Trace) string {
 	return b.String()
 }
 
-// TestFromOTLP reads what Jaeger v1.76 answered, kept as it came but for indentation.
+// TestFromOTLP reads an answer in the form that Jaeger v1.76 gives: ids in hexadecimal, zeros for no parent, numbers as strings.
 func TestFromOTLP(t *testing.T) {
 	const answer = `{"result":{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"scheduler"}}]},
 	  "scopeSpans":[{"scope":{},"spans":[{"kind":2,"name":"foobar","spanId":"0000000000000002","parentSpanId":"0000000000000000",

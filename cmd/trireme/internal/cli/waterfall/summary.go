@@ -26,7 +26,7 @@ func Summary(t *trace.Trace) string {
 	default:
 		fmt.Fprintf(&b, "%s, as far as it is recorded", Duration(total))
 	}
-	fmt.Fprintf(&b, ", counted from the start of %s.\n", t.Spans[0].Name)
+	fmt.Fprintf(&b, ", counted from the start of %s.\n", t.Spans[0].Title())
 
 	var parts []string
 	for i, s := range t.Shares() {
@@ -53,5 +53,5 @@ func spanName(s *trace.Span) string {
 	if s == nil {
 		return Unrecorded
 	}
-	return s.Name + detail(s)
+	return s.Title() + detail(s)
 }

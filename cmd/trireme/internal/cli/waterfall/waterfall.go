@@ -46,6 +46,7 @@ type row struct {
 	failed string
 	depth  int
 	gap    bool
+	moment bool // it marks a moment
 }
 
 // Draw draws the spans of a trace.
@@ -107,11 +108,11 @@ func single(n *trace.Node) bool {
 func (p *picture) add(g group, depth int) {
 	first := g.nodes[0]
 	r := row{
-		text: first.Name + detail(first.Span), service: first.Service, start: first.Start, end: first.End,
-		wait: first.Wait(), depth: depth,
+		text: first.Title() + detail(first.Span), service: first.Service, start: first.Start, end: first.End,
+		wait: first.Wait(), depth: depth, moment: first.Name == trace.ReadySpan || first.Duration() == 0,
 	}
 	if len(g.nodes) > 1 {
-		r.text = fmt.Sprintf("%s ×%d", first.Name, len(g.nodes))
+		r.text = fmt.Sprintf("%s ×%d", first.Title(), len(g.nodes))
 	}
 	for _, n := range g.nodes {
 		r.filled = append(r.filled, p.own[n.Span]...)
@@ -264,7 +265,7 @@ func (s scale) cell(t time.Time) int {
 func (s scale) drawn(r row) []rune {
 	from := min(s.cell(r.start), s.cells-1)
 	to := max(from, min(s.cell(r.end), s.cells))
-	if r.start.Equal(r.end) {
+	if r.moment {
 		to = from
 	}
 	sort, out := thin, []rune(strings.Repeat(" ", from))
@@ -273,7 +274,7 @@ func (s scale) drawn(r row) []rune {
 	}
 	if to <= from {
 		switch {
-		case r.start.Equal(r.end):
+		case r.moment:
 			sort = moment
 		case sort == thin:
 			sort = short
@@ -314,7 +315,7 @@ func Duration(d time.Duration) string {
 		return "-" + Duration(-d)
 	}
 	switch ms := float64(d) / float64(time.Millisecond); {
-	case d == 0:
+	case d < 500*time.Nanosecond:
 		return "0"
 	case ms < 1:
 		return fmt.Sprintf("%.0fµs", ms*1000)

@@ -160,9 +160,7 @@ type ComponentStatus struct {
 	// last_error that the process logged.
 	LastError *ComponentError `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// spans_dropped since the process began: spans of traces that could not be handed over.
-	SpansDropped *int64 `protobuf:"varint,10,opt,name=spans_dropped,json=spansDropped,proto3,oneof" json:"spans_dropped,omitempty"`
-	// queue_depth is how much waits for the process's own work, where it has a queue.
-	QueueDepth    *int64 `protobuf:"varint,11,opt,name=queue_depth,json=queueDepth,proto3,oneof" json:"queue_depth,omitempty"`
+	SpansDropped  *int64 `protobuf:"varint,10,opt,name=spans_dropped,json=spansDropped,proto3,oneof" json:"spans_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,13 +265,6 @@ func (x *ComponentStatus) GetSpansDropped() int64 {
 	return 0
 }
 
-func (x *ComponentStatus) GetQueueDepth() int64 {
-	if x != nil && x.QueueDepth != nil {
-		return *x.QueueDepth
-	}
-	return 0
-}
-
 // ComponentError is an error as it was logged.
 type ComponentError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -353,7 +344,7 @@ const file_trireme_component_v1_component_proto_rawDesc = "" +
 	"\tcomponent\x18\x01 \x01(\tB\n" +
 	"\xaa\xbb\x18\x06\b\x01\x18\x01(\x05H\x00R\tcomponent\x88\x01\x01B\f\n" +
 	"\n" +
-	"_component\"\xb0\x04\n" +
+	"_component\"\xfa\x03\n" +
 	"\x0fComponentStatus\x12\x1d\n" +
 	"\aversion\x18\x01 \x01(\tH\x00R\aversion\x88\x01\x01\x12\x1d\n" +
 	"\aaddress\x18\x02 \x01(\tH\x01R\aaddress\x88\x01\x01\x12\x17\n" +
@@ -367,9 +358,7 @@ const file_trireme_component_v1_component_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\t \x01(\v2$.trireme.component.v1.ComponentErrorR\tlastError\x12(\n" +
 	"\rspans_dropped\x18\n" +
-	" \x01(\x03H\x06R\fspansDropped\x88\x01\x01\x12$\n" +
-	"\vqueue_depth\x18\v \x01(\x03H\aR\n" +
-	"queueDepth\x88\x01\x01B\n" +
+	" \x01(\x03H\x06R\fspansDropped\x88\x01\x01B\n" +
 	"\n" +
 	"\b_versionB\n" +
 	"\n" +
@@ -378,8 +367,7 @@ const file_trireme_component_v1_component_proto_rawDesc = "" +
 	"\x04_pidB\t\n" +
 	"\a_leaderB\x06\n" +
 	"\x04_lagB\x10\n" +
-	"\x0e_spans_droppedB\x0e\n" +
-	"\f_queue_depth\"k\n" +
+	"\x0e_spans_dropped\"k\n" +
 	"\x0eComponentError\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
 	"\amessage\x18\x02 \x01(\tH\x00R\amessage\x88\x01\x01B\n" +

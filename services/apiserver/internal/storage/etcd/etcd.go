@@ -38,14 +38,15 @@ func New(client *clientv3.Client, maxOps int) *Store {
 	return &Store{client: client, maxOps: maxOps}
 }
 
-// Probe finds out how many operations etcd takes in one transaction, by offering it reads that find nothing.
+// Probe finds out how many operations etcd takes in one transaction, by offering it reads that are never done: its
+// condition holds, and the reads are what would be done otherwise.
 func (s *Store) Probe(ctx context.Context) error {
 	for _, n := range []int{10000, 5000, 2000, 1000, 512, 256, 128} {
 		ops := make([]clientv3.Op, n)
 		for i := range ops {
 			ops[i] = clientv3.OpGet(probeKey, clientv3.WithCountOnly())
 		}
-		_, err := s.client.Txn(ctx).Then(ops...).Commit()
+		_, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(probeKey), ">", -1)).Else(ops...).Commit()
 		switch {
 		case err == nil:
 			s.maxOps = n

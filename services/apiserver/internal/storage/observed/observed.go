@@ -8,12 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"trireme.dev/client/metrics"
 	"trireme.dev/client/tracing"
-	"trireme.dev/kit/telemetry"
 	"trireme.dev/services/apiserver/internal/storage"
 )
 
@@ -39,9 +38,7 @@ type Store struct {
 	// options hold the attributes of each operation by kind, made once.
 	options map[string]map[string][]metric.RecordOption
 	other   map[string][]metric.RecordOption
-	objects metric.Int64ObservableGauge
 	kinds   []Kind
-	make    telemetry.Instruments
 }
 
 // Kind is what the keys with a prefix are.
@@ -49,10 +46,10 @@ type Kind struct{ Prefix, Resource string }
 
 // New returns the store for keys of the kinds.
 func New(store storage.Store, kinds []Kind) *Store {
-	s := &Store{Store: store, kinds: kinds, options: map[string]map[string][]metric.RecordOption{}}
-	s.make = telemetry.NewInstruments("trireme.dev/services/apiserver/internal/storage/observed")
-	s.seconds = s.make.Histogram("etcd_request_duration_seconds", "Duration of requests to the store, by operation and resource.", bounds...)
-	s.objects = s.make.Gauge("apiserver_storage_objects", "Objects stored, by resource; -1 where the store does not say.")
+	s := &Store{
+		Store: store, kinds: kinds, options: map[string]map[string][]metric.RecordOption{},
+		seconds: metrics.Histogram("etcd_request_duration_seconds", "Duration of requests to the store, by operation and resource.", bounds),
+	}
 	for _, k := range kinds {
 		s.options[k.Prefix] = optionsOf(k.Resource)
 	}
@@ -63,22 +60,20 @@ func New(store storage.Store, kinds []Kind) *Store {
 func optionsOf(resource string) map[string][]metric.RecordOption {
 	out := map[string][]metric.RecordOption{}
 	for _, op := range operations {
-		set := attribute.NewSet(attribute.String("operation", op), attribute.String("type", resource))
-		out[op] = []metric.RecordOption{metric.WithAttributeSet(set)}
+		out[op] = []metric.RecordOption{metrics.Labels("operation", op, "type", resource)}
 	}
 	return out
 }
 
 // Run counts objects for those who read metrics, until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	stop := s.make.Observe(s.count, s.objects)
-	defer stop()
-	<-ctx.Done()
+	metrics.UntilDone(ctx, metrics.Gauge("apiserver_storage_objects", "Objects stored, by resource; -1 where the store does not say.",
+		func(report func(float64, ...string)) { s.count(ctx, report) }))
 	return nil
 }
 
 // count asks for one key of each kind: the store says how many follow.
-func (s *Store) count(ctx context.Context, o metric.Observer) error {
+func (s *Store) count(ctx context.Context, report func(float64, ...string)) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	counts := make([]int64, len(s.kinds))
@@ -94,9 +89,8 @@ func (s *Store) count(ctx context.Context, o metric.Observer) error {
 	}
 	wg.Wait()
 	for i, k := range s.kinds {
-		o.ObserveInt64(s.objects, counts[i], metric.WithAttributes(attribute.String("resource", k.Resource)))
+		report(float64(counts[i]), "resource", k.Resource)
 	}
-	return nil
 }
 
 func (s *Store) took(ctx context.Context, operation, key string, begin time.Time) {

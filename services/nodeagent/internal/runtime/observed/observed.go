@@ -7,11 +7,10 @@ import (
 	"errors"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"trireme.dev/kit/telemetry"
+	"trireme.dev/client/metrics"
 	"trireme.dev/services/nodeagent/internal/runtime"
 )
 
@@ -54,19 +53,18 @@ var _ runtime.Runtime = (*Runtime)(nil)
 
 // New returns the runtime over r.
 func New(r runtime.Runtime) *Runtime {
-	i := telemetry.NewInstruments("trireme.dev/services/nodeagent/internal/runtime/observed")
 	o := &Runtime{
 		Runtime: r,
-		total:   i.Counter("kubelet_runtime_operations_total", "Operations asked of the runtime, by type."),
-		failed:  i.Counter("kubelet_runtime_operations_errors_total", "Operations of the runtime that failed, by type."),
-		seconds: i.Histogram("kubelet_runtime_operations_duration_seconds", "Duration of operations of the runtime, by type.", bounds...),
+		total:   metrics.Counter("kubelet_runtime_operations_total", "Operations asked of the runtime, by type."),
+		failed:  metrics.Counter("kubelet_runtime_operations_errors_total", "Operations of the runtime that failed, by type."),
+		seconds: metrics.Histogram("kubelet_runtime_operations_duration_seconds", "Duration of operations of the runtime, by type.", bounds),
 		labels:  map[string]label{},
 	}
 	for _, op := range []string{
 		opStatus, opPods, opPod, opCreateSandbox, opRemoveSandbox, opCreateContainer, opStartContainer, opStopContainer,
 		opRemoveContainer, opExec, opImageStatus, opPullImage, opListImages,
 	} {
-		set := metric.WithAttributeSet(attribute.NewSet(attribute.String("operation_type", op)))
+		set := metrics.Labels("operation_type", op)
 		o.labels[op] = label{[]metric.AddOption{set}, []metric.RecordOption{set}}
 	}
 	return o
