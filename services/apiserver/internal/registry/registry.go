@@ -16,6 +16,7 @@ import (
 	"trireme.dev/client/kind"
 	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/feed"
+	"trireme.dev/services/apiserver/internal/ownership"
 	"trireme.dev/services/apiserver/internal/schema"
 	"trireme.dev/services/apiserver/internal/storage"
 	"trireme.dev/services/apiserver/internal/storage/observed"
@@ -57,6 +58,7 @@ type Resource struct {
 	registry *Registry
 	prefix   string // /trireme/<group>/<plural>/
 	schema   *schema.Schema
+	owners   *ownership.Type
 	strategy strategy
 	labels   labels
 	fields   map[string]fieldReader
@@ -71,12 +73,16 @@ func New(deps Deps) (*Registry, error) {
 		metrics:   newMetrics(),
 		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
 	}
+	schemas, err := schema.NewCompiler()
+	if err != nil {
+		return nil, err
+	}
 	var stored []feed.Kind
 	for _, k := range deps.Kinds.All() {
 		if k.Service == nil {
 			continue
 		}
-		res, err := newResource(r, k)
+		res, err := newResource(r, k, schemas)
 		if err != nil {
 			return nil, fmt.Errorf("kind %s: %w", k, err)
 		}
@@ -93,11 +99,20 @@ func New(deps Deps) (*Registry, error) {
 	return r, nil
 }
 
-func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
+func newResource(r *Registry, k *kind.Kind, schemas *schema.Compiler) (*Resource, error) {
 	if _, ok := k.Message.New().Interface().(Object); !ok {
 		return nil, fmt.Errorf("its message has no metadata of type ObjectMeta")
 	}
-	s, err := schema.Compile(k)
+	s, err := schemas.Compile(k)
+	if err != nil {
+		return nil, err
+	}
+	if k.Options.GetScalable() {
+		if err := checkScalable(k.Message.Descriptor()); err != nil {
+			return nil, err
+		}
+	}
+	owners, err := ownership.Compile(k)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +122,7 @@ func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
 	}
 	return &Resource{
 		Kind: k, registry: r, prefix: prefixOf(k),
-		schema: s, strategy: strategyOf(k), labels: labelsOf(k), fields: fields,
+		schema: s, owners: owners, strategy: strategyOf(k), labels: labelsOf(k), fields: fields,
 	}, nil
 }
 
