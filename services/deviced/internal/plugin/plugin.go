@@ -14,7 +14,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -296,9 +295,9 @@ func wire(devices []inventory.Device) []*v1beta1.Device {
 func (p *Plugin) GetPreferredAllocation(ctx context.Context, in *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	out := &v1beta1.PreferredAllocationResponse{}
 	for _, c := range in.GetContainerRequests() {
-		span := p.decide(ctx)
-		ids, err := p.pool.Prefer(c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()))
-		decided(span, ids, err)
+		ids, err := p.decide(ctx, func() ([]string, error) {
+			return p.pool.Prefer(c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()))
+		})
 		if err != nil {
 			return nil, invalid(err)
 		}
@@ -311,13 +310,15 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context, in *v1beta1.Preferr
 func (p *Plugin) Allocate(ctx context.Context, in *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	out := &v1beta1.AllocateResponse{}
 	for _, c := range in.GetContainerRequests() {
-		span := p.decide(ctx)
-		grant, err := p.pool.Grant(c.GetDevicesIds())
-		decided(span, c.GetDevicesIds(), err)
+		var grant Grant
+		ids, err := p.decide(ctx, func() (ids []string, err error) {
+			grant, err = p.pool.Grant(c.GetDevicesIds())
+			return c.GetDevicesIds(), err
+		})
 		if err != nil {
 			return nil, invalid(err)
 		}
-		p.grants.Add(ctx, int64(len(c.GetDevicesIds())), p.grantOf)
+		p.grants.Add(ctx, int64(len(ids)), p.grantOf)
 		response := &v1beta1.ContainerAllocateResponse{Envs: grant.Env}
 		for _, n := range grant.Nodes {
 			response.Devices = append(response.Devices, &v1beta1.DeviceSpec{
@@ -329,18 +330,16 @@ func (p *Plugin) Allocate(ctx context.Context, in *v1beta1.AllocateRequest) (*v1
 	return out, nil
 }
 
-// decide begins the span of a decision about devices in ctx's trace, decided ends it.
-func (p *Plugin) decide(ctx context.Context) trace.Span {
+// decide chooses devices in a span of ctx's trace.
+func (p *Plugin) decide(ctx context.Context, choose func() ([]string, error)) ([]string, error) {
 	_, span := tracing.Start(ctx, "allocator", tracing.KeyResource.String(p.pool.Resource))
-	return span
-}
-
-func decided(span trace.Span, ids []string, err error) {
+	defer span.End()
+	ids, err := choose()
 	if span.IsRecording() {
 		span.SetAttributes(tracing.KeyDevices.StringSlice(ids), tracing.KeyCount.Int(len(ids)))
 	}
 	tracing.Fail(span, err)
-	span.End()
+	return ids, err
 }
 
 // PreStartContainer has nothing to do: the options say that it need not be called.
