@@ -154,10 +154,15 @@ func (p *Plugin) keepRegistered(ctx context.Context, watcher *fsnotify.Watcher) 
 	default:
 	}
 	said := ""
+	var agent os.FileInfo // the socket that the registration went to
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		err := p.register(ctx)
+		var err error
+		agent, err = p.register(ctx)
 		if err == nil {
 			break
+		}
+		if errors.Is(err, errAnew) {
+			return err
 		}
 		if text := err.Error(); text != said {
 			said = text
@@ -180,7 +185,7 @@ func (p *Plugin) keepRegistered(ctx context.Context, watcher *fsnotify.Watcher) 
 			if !ok {
 				return fmt.Errorf("watch %s ended", p.dir)
 			}
-			if filepath.Base(event.Name) == agentSocket && event.Has(fsnotify.Create) {
+			if filepath.Base(event.Name) == agentSocket && event.Has(fsnotify.Create) && !p.still(agent) {
 				p.logger.LogAttrs(ctx, slog.LevelInfo, "the node agent's socket was made anew")
 				return errAnew
 			}
@@ -218,15 +223,27 @@ func (p *Plugin) waitForAgent(ctx context.Context, watcher *fsnotify.Watcher, pa
 	}
 }
 
-// register asks the agent once to take the plugin up.
-func (p *Plugin) register(ctx context.Context) error {
+// still reports whether the agent's socket is the one that was seen before: an event may tell of the making of the very
+// socket over which the plugin has registered meanwhile. A number alone may be given again.
+func (p *Plugin) still(seen os.FileInfo) bool {
+	now, err := os.Stat(filepath.Join(p.dir, agentSocket))
+	return err == nil && os.SameFile(seen, now) && seen.ModTime().Equal(now.ModTime())
+}
+
+// register asks the agent once to take the plugin up, and returns the socket over which it did.
+func (p *Plugin) register(ctx context.Context) (os.FileInfo, error) {
 	path := filepath.Join(p.dir, agentSocket)
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("node agent's socket: %w", err)
+	agent, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("node agent's socket: %w", err)
+	}
+	// An agent deletes what it finds before it listens: one that listens now may have deleted our socket.
+	if _, err := os.Stat(filepath.Join(p.dir, p.endpoint)); err != nil {
+		return nil, errAnew
 	}
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return fmt.Errorf("dial the node agent: %w", err)
+		return nil, fmt.Errorf("dial the node agent: %w", err)
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
@@ -238,9 +255,9 @@ func (p *Plugin) register(ctx context.Context) error {
 		Options:      p.options(),
 	})
 	if err != nil {
-		return fmt.Errorf("register: %w", apierr.FromStatus(err))
+		return nil, fmt.Errorf("register: %w", apierr.FromStatus(err))
 	}
-	return nil
+	return agent, nil
 }
 
 func (p *Plugin) options() *v1beta1.DevicePluginOptions {
