@@ -7,27 +7,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
 
 	"trireme.dev/kit/daemon"
+	"trireme.dev/test/bench/result"
 )
-
-// result is one line of core.jsonl.
-type result struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-	// Limit is what lies below, in the same unit; 0 where nothing does.
-	Limit float64 `json:"limit"`
-	// Ratio of value to limit; 0 without a limit.
-	Ratio float64 `json:"ratio"`
-}
 
 func main() {
 	out := flag.String("out", "build/bench", "`folder` of core.jsonl")
@@ -40,13 +27,9 @@ func run(ctx context.Context, out string, starts int) error {
 	if os.Geteuid() != 0 {
 		return errors.New("bench starts real containers: run it as root")
 	}
-	var results []result
+	var results []result.Line
 	add := func(name string, value float64, unit string, limit float64) {
-		r := result{Name: name, Value: value, Unit: unit, Limit: limit}
-		if limit > 0 {
-			r.Ratio = value / limit
-		}
-		results = append(results, r)
+		results = append(results, result.New(name, value, unit, limit))
 	}
 	puts, err := goBenchmark(ctx, "services/apiserver", "./internal/storage/etcd", "", "BenchmarkTxnPut", "puts/s")
 	if err != nil {
@@ -65,35 +48,5 @@ func run(ctx context.Context, out string, starts int) error {
 	add("pod.start_p50_ms", float64(m.startP50.Microseconds())/1000, "ms", bare)
 	add("idle.pss_mb", m.idlePSS, "MB", 0)
 	add("etcd.txn_put_per_s", puts, "1/s", 0)
-	return report(out, results)
-}
-
-// report prints the table and appends the lines.
-func report(out string, results []result) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tVALUE\tUNIT\tLIMIT\tRATIO")
-	for _, r := range results {
-		limit, ratio := "-", "-"
-		if r.Limit > 0 {
-			limit, ratio = fmt.Sprintf("%.1f", r.Limit), fmt.Sprintf("%.2f", r.Ratio)
-		}
-		fmt.Fprintf(w, "%s\t%.2f\t%s\t%s\t%s\n", r.Name, r.Value, r.Unit, limit, ratio)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(out, "core.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	lines := json.NewEncoder(f)
-	for _, r := range results {
-		if err := lines.Encode(r); err != nil {
-			return errors.Join(err, f.Close())
-		}
-	}
-	return f.Close()
+	return result.Report(filepath.Join(out, "core.jsonl"), "LIMIT", results)
 }

@@ -57,7 +57,7 @@ func newEvent(e *storage.Event) *Event {
 
 // SplitKey returns namespace and name of a key; the namespace of cluster-scoped kinds is empty.
 func SplitKey(key string) (namespace, name string) {
-	rest := key[len(kindPrefix(key)):]
+	rest := key[len(storage.KindPrefix(key)):]
 	if i := strings.IndexByte(rest, '/'); i >= 0 {
 		return rest[:i], rest[i+1:]
 	}

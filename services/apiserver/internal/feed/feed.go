@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -172,7 +171,7 @@ func (f *Feed) dispatch(b storage.Batch) {
 	var groups []group
 	for i := range b.Events {
 		e := &b.Events[i]
-		t := f.topics[kindPrefix(e.Key)]
+		t := f.topics[storage.KindPrefix(e.Key)]
 		if t == nil {
 			continue
 		}
@@ -202,19 +201,6 @@ func (f *Feed) dispatch(b storage.Batch) {
 		g.topic.add(g.batch)
 	}
 	f.position = max(f.position, b.Revision)
-}
-
-// kindPrefix returns the part of a key that names its kind: /trireme/<group>/<plural>/.
-func kindPrefix(key string) string {
-	end := 0
-	for range 4 {
-		i := strings.IndexByte(key[end:], '/')
-		if i < 0 {
-			return ""
-		}
-		end += i + 1
-	}
-	return key[:end]
 }
 
 func (t *topic) add(b *Batch) {
