@@ -62,7 +62,7 @@ func decode(text []byte) (object, error) {
 	if err := decoder.Decode(&out); err != nil {
 		return nil, err
 	}
-	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // Token returns it bare
+	if _, err := decoder.Token(); err != io.EOF {
 		return nil, fmt.Errorf("more than one JSON object")
 	}
 	return out, nil

@@ -59,8 +59,8 @@ type Writer struct {
 type Type struct {
 	kind   *kind.Kind
 	parse  typed.ParseableType
-	main   merge.Updater
-	status merge.Updater
+	main   *merge.Updater
+	status *merge.Updater
 }
 
 // Compile reads the descriptors of a kind.
@@ -89,19 +89,19 @@ func Compile(k *kind.Kind) (*Type, error) {
 	return t, nil
 }
 
-func (t *Type) updater(ignored *fieldpath.Set) merge.Updater {
+func (t *Type) updater(ignored *fieldpath.Set) *merge.Updater {
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for _, v := range t.kind.APIVersions {
 		filters[fieldpath.APIVersion(v)] = fieldpath.NewExcludeSetFilter(ignored)
 	}
-	return merge.Updater{Converter: converter{t.kind}, IgnoreFilter: filters}
+	return (&merge.UpdaterBuilder{Converter: converter{t.kind}, IgnoreFilter: filters}).BuildUpdater()
 }
 
 func (t *Type) updaterOf(w Writer) *merge.Updater {
 	if w.Subresource == "status" {
-		return &t.status
+		return t.status
 	}
-	return &t.main
+	return t.main
 }
 
 // converter converts nothing: the versions of a kind share one message. What is owned in a version that is no longer

@@ -135,7 +135,7 @@ func (r *Resource) parsePatch(req *metav1.PatchRequest, sub Subresource) (func([
 		return func(doc []byte) ([]byte, error) { return strategic.Apply(d, doc, patch) }, nil
 	default:
 		return nil, apierr.Invalid("", "", apierr.Violation{
-			Field:   "type",
+			Field: "type",
 			Message: fmt.Sprintf("Unsupported value: %q: supported values: \"PATCH_TYPE_JSON\", \"PATCH_TYPE_MERGE\", "+
 				"\"PATCH_TYPE_STRATEGIC_MERGE\", \"PATCH_TYPE_APPLY\"", req.GetType()),
 		})

@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	nameAlphabet  = "bcdfghjklmnpqrstvwxz2456789"
-	nameSuffix    = 5
-	maxNameBase   = 63 - nameSuffix
-	nameTries     = 8
-	writeTries    = 10 // of read-modify-write loops that the caller asked no version of
-	patchTries    = 5
-	maxObject     = 1536 << 10 // etcd's own default limit of a request
+	nameAlphabet = "bcdfghjklmnpqrstvwxz2456789"
+	nameSuffix   = 5
+	maxNameBase  = 63 - nameSuffix
+	nameTries    = 8
+	writeTries   = 10 // of read-modify-write loops that the caller asked no version of
+	patchTries   = 5
+	maxObject    = 1536 << 10 // etcd's own default limit of a request
 
 	finalizerForeground = "foregroundDeletion"
 	finalizerOrphan     = "orphan"

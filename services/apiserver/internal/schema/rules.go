@@ -112,7 +112,9 @@ func (lengths) EstimateSize(checker.AstNode) *checker.SizeEstimate {
 }
 
 // EstimateCallCost implements checker.CostEstimator.
-func (lengths) EstimateCallCost(_, _ string, _ *checker.AstNode, _ []checker.AstNode) *checker.CallEstimate { return nil }
+func (lengths) EstimateCallCost(_, _ string, _ *checker.AstNode, _ []checker.AstNode) *checker.CallEstimate {
+	return nil
+}
 
 // ask reports a value that breaks the rule; old is what was there before, nil for a rule that does not ask.
 func (r *rule) ask(p *path, self, old protoreflect.Message, out *violations) {
