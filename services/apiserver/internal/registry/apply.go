@@ -75,6 +75,8 @@ func (r *Resource) applyNew(ctx context.Context, config Object, writer ownership
 	if err != nil {
 		return Result{}, err
 	}
+	ctx, span := r.root(ctx, obj.GetMetadata(), opts.GetDryRun())
+	defer span.End()
 	return r.createOwned(ctx, obj, opts, func(time.Time) error { return nil })
 }
 
