@@ -71,7 +71,7 @@ func (c *Collector) handler(r *reconcile.Runner, k *kind.Kind) informer.Handler[
 func (c *Collector) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	o, ok := c.graph.get(key.Name)
 	if ok && o.waits != "" {
-		return reconcile.Result{}, c.letGo(ctx, key.Name, o)
+		return c.letGo(ctx, key.Name, o)
 	}
 	if !ok || len(o.owners) == 0 {
 		return reconcile.Result{}, nil
