@@ -33,6 +33,10 @@ func (c *Collector) letGo(ctx context.Context, uid string, o object) (reconcile.
 	if behind, err := c.behind(ctx, uid, o); err != nil || behind {
 		return reconcile.Result{After: lookAgain}, err
 	}
+	// Now that the graph knows of all: what it has heard of since is dealt with too.
+	if done, err := deal(ctx, uid); err != nil || !done {
+		return reconcile.Result{}, err
+	}
 	err = c.change(ctx, uid, o, func(m *metav1.ObjectMeta) {
 		m.Finalizers = slices.DeleteFunc(m.GetFinalizers(), func(f string) bool { return f == o.waits })
 	})
