@@ -88,6 +88,19 @@ func ToMap(object proto.Message) (map[string]any, error) {
 	return w.root.(map[string]any), nil
 }
 
+// Fields gives what ToMap gives without the fields that are printed though nobody set them: what whoever wrote the
+// object said.
+func Fields(object proto.Message) (map[string]any, error) {
+	w := &mapBuilder{}
+	apiVersion, name := typeOf(object)
+	e := encoder{sink: w, onlySet: true}
+	e.object(apiVersion, name, object)
+	if e.err != nil {
+		return nil, e.err
+	}
+	return w.root.(map[string]any), nil
+}
+
 func encodeAny(w sink, object proto.Message) error {
 	apiVersion, name := typeOf(object)
 	return encodeObject(w, apiVersion, name, object)
@@ -104,15 +117,7 @@ func typeOf(object proto.Message) (apiVersion, name string) {
 
 func encodeObject(w sink, apiVersion, name string, object proto.Message) error {
 	e := encoder{sink: w}
-	w.beginObject()
-	if name != "" {
-		w.key("apiVersion")
-		w.text(apiVersion)
-		w.key("kind")
-		w.text(name)
-	}
-	e.fields(nil, object.ProtoReflect())
-	w.endObject()
+	e.object(apiVersion, name, object)
 	return e.err
 }
 
@@ -145,7 +150,22 @@ func encodeList(w sink, objects []client.Object, metadata *metav1.ListMeta) erro
 // encoder walks messages. The first error stays; what follows it is thrown away.
 type encoder struct {
 	sink
-	err error
+	// onlySet leaves out what is printed when empty.
+	onlySet bool
+	err     error
+}
+
+// object prints a whole object, with apiVersion and kind where it has a kind.
+func (e *encoder) object(apiVersion, name string, object proto.Message) {
+	e.beginObject()
+	if name != "" {
+		e.key("apiVersion")
+		e.text(apiVersion)
+		e.key("kind")
+		e.text(name)
+	}
+	e.fields(nil, object.ProtoReflect())
+	e.endObject()
 }
 
 func (e *encoder) fail(p *path, format string, args ...any) {
@@ -159,7 +179,7 @@ func (e *encoder) fields(p *path, m protoreflect.Message) {
 		if m.Has(f.FieldDescriptor) {
 			e.key(f.name)
 			e.field(p.field(f.name), f, m.Get(f.FieldDescriptor))
-		} else if f.printEmpty && f.wellKnown == "" {
+		} else if f.printEmpty && f.wellKnown == "" && !e.onlySet {
 			e.key(f.name)
 			e.field(p.field(f.name), f, m.Get(f.FieldDescriptor))
 		}

@@ -39,7 +39,6 @@ const (
 	// KeyNodes is how many nodes were looked at, KeyFeasible how many of them would do.
 	KeyNodes    = attribute.Key("trireme.nodes")
 	KeyFeasible = attribute.Key("trireme.feasible_nodes")
-	KeyScore    = attribute.Key("trireme.score")
 	// KeyRejections is how many nodes each plugin rejected, KeyPlugins how long each plugin took: lists of text.
 	KeyRejections = attribute.Key("trireme.rejections")
 	KeyPlugins    = attribute.Key("trireme.plugins")

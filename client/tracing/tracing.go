@@ -88,11 +88,11 @@ func StartAt(ctx context.Context, name string, start time.Time, attributes ...at
 	return tracer().Start(ctx, name, trace.WithTimestamp(start), trace.WithAttributes(attributes...))
 }
 
-// StartRoot begins a new trace at the time given, linked to ctx's span where there is one. Whether it is recorded is the
+// StartRoot begins a new trace at the time given, linked to ctx's span where that is recorded. Whether it is recorded is the
 // provider's decision, and of all services only the gateway's provider says yes. Without a provider ctx's own trace goes on.
 func StartRoot(ctx context.Context, name string, start time.Time, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
 	options := []trace.SpanStartOption{trace.WithNewRoot(), trace.WithTimestamp(start), trace.WithAttributes(attributes...)}
-	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: sc}))
 	}
 	return tracer().Start(ctx, name, options...)

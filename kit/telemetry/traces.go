@@ -36,7 +36,10 @@ func startTraces(ctx context.Context, res *resource.Resource, roots func(string)
 	if !env.Tracing() {
 		return t, nil // the contexts of others are still passed on
 	}
-	options := []otlptracegrpc.Option{otlptracegrpc.WithDialOption(grpc.WithChainUnaryInterceptor(t.countRejected))}
+	options := []otlptracegrpc.Option{otlptracegrpc.WithDialOption(
+		grpc.WithChainUnaryInterceptor(t.countRejected),
+		// Else the collector's name waits for a TXT record, ten seconds where no name server knows of any.
+		grpc.WithDisableServiceConfig())}
 	if path, ok := strings.CutPrefix(env.Endpoint, "unix://"); ok {
 		// The exporter reads the variable itself, and loses the scheme.
 		options = append(options, otlptracegrpc.WithEndpoint("unix://"+path), otlptracegrpc.WithInsecure())

@@ -75,11 +75,17 @@ func (a *agent) Register(_ context.Context, in *v1beta1.RegisterRequest) (*v1bet
 // plugin waits for a registration and dials the plugin back.
 func (a *agent) plugin(t *testing.T) v1beta1.DevicePluginClient {
 	t.Helper()
-	in := receive(t, a.registered)
-	if in.GetVersion() != "v1beta1" || in.GetResourceName() != "nvidia.com/gpu" {
-		t.Fatalf("registration %v", in)
+	for {
+		in := receive(t, a.registered)
+		if in.GetVersion() != "v1beta1" || in.GetResourceName() != "nvidia.com/gpu" {
+			t.Fatalf("registration %v", in)
+		}
+		a.endpoint = in.GetEndpoint()
+		// A plugin may be about to register while the agent deletes its socket and listens. It notices, and comes again.
+		if _, err := os.Stat(filepath.Join(a.dir, a.endpoint)); err == nil {
+			break
+		}
 	}
-	a.endpoint = in.GetEndpoint()
 	return v1beta1.NewDevicePluginClient(a.conn(t))
 }
 

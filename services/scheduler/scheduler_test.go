@@ -261,6 +261,9 @@ func TestUnschedulableThenNodeAdded(t *testing.T) {
 	}
 	c.node("small", nil)
 	c.awaitCondition("a", "0/1 nodes are available: ")
+	// The node's status comes after the node: a pod that it has room for shows that it has come.
+	c.create(pod("small", nil))
+	c.awaitBound("small")
 	c.create(pod("b", gpus(2)))
 	c.awaitCondition("b", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
 	c.awaitEvent("b", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")

@@ -45,5 +45,5 @@ func run(ctx context.Context, out string, starts int) error {
 	results.Add("pod.start_p50_ms", float64(m.startP50.Microseconds())/1000, "ms", bare)
 	results.Add("idle.pss_mb", m.idlePSS, "MB", 0)
 	results.Add("etcd.txn_put_per_s", puts, "1/s", 0)
-	return results.Report(filepath.Join(out, "core.jsonl"))
+	return results.Report(filepath.Join(out, "core.jsonl"), "LIMIT")
 }

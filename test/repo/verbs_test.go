@@ -92,6 +92,10 @@ func verbs(name string, object protoreflect.MessageDescriptor, service protorefl
 		want["UpdateStatus"] = pkg + "Update" + name + "StatusRequest -> " + self
 		shapes["Update"+name+"StatusRequest"] = write
 	}
+	if kind.OptionsOf(object).GetScalable() {
+		want["GetScale"] = meta + "GetRequest -> " + meta + "Scale"
+		want["UpdateScale"] = meta + "UpdateScaleRequest -> " + meta + "Scale"
+	}
 
 	var out []string
 	for i := range service.Methods().Len() {

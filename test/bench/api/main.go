@@ -110,7 +110,7 @@ func run(ctx context.Context, c config) (err error) {
 	if puts > 0 {
 		results.Add("etcd.txn_put_per_s", puts, "1/s", 0)
 	}
-	return results.Report(filepath.Join(c.out, "api.jsonl"))
+	return results.Report(filepath.Join(c.out, "api.jsonl"), "LIMIT")
 }
 
 // driver drives one gateway.

@@ -7,27 +7,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 
 	"trireme.dev/kit/daemon"
+	"trireme.dev/test/bench/internal/measure"
 )
-
-// result is one line of trace.jsonl, in the form of core.jsonl.
-type result struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-	// Limit is the throughput with tracing off; 0 where it is that itself.
-	Limit float64 `json:"limit"`
-	Ratio float64 `json:"ratio"`
-}
 
 // setting is one way to trace.
 type setting struct {
@@ -76,49 +64,20 @@ func run(ctx context.Context, w workload, runs int, out string) error {
 			}
 		}
 	}
-	var results []result
+	var results measure.Results
 	off := median(rates["off"])
 	for _, s := range settings() {
-		r := result{Name: "trace.pods_per_s_" + s.name, Value: median(rates[s.name]), Unit: "1/s"}
-		if s.name != "off" {
-			r.Limit, r.Ratio = off, r.Value/off
+		limit := off
+		if s.name == "off" {
+			limit = 0
 		}
-		results = append(results, r)
+		results.Add("trace.pods_per_s_"+s.name, median(rates[s.name]), "1/s", limit)
 	}
-	results = append(results, result{Name: "trace.spans_dropped_100pct", Value: lost, Unit: "spans"})
-	return report(out, results)
+	results.Add("trace.spans_dropped_100pct", lost, "spans", 0)
+	return results.Report(filepath.Join(out, "trace.jsonl"), "OFF")
 }
 
 func median(of []float64) float64 {
 	slices.Sort(of)
 	return of[len(of)/2]
-}
-
-func report(out string, results []result) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tVALUE\tUNIT\tOFF\tRATIO")
-	for _, r := range results {
-		limit, ratio := "-", "-"
-		if r.Limit > 0 {
-			limit, ratio = fmt.Sprintf("%.1f", r.Limit), fmt.Sprintf("%.2f", r.Ratio)
-		}
-		fmt.Fprintf(w, "%s\t%.1f\t%s\t%s\t%s\n", r.Name, r.Value, r.Unit, limit, ratio)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(out, "trace.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	lines := json.NewEncoder(f)
-	for _, r := range results {
-		if err := lines.Encode(r); err != nil {
-			return errors.Join(err, f.Close())
-		}
-	}
-	return f.Close()
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,26 +14,23 @@ import (
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/manifest"
-	"trireme.dev/client/merge"
-	"trireme.dev/cmd/trireme/internal/lastapplied"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
-// conflictRetries bounds how often a write is repeated on what others wrote meanwhile.
-const conflictRetries = 5
-
 func (c *cli) applyCommand() *cobra.Command {
 	var (
 		s      selection
+		f      applyFlags
 		dryRun string
 		output string
 	)
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE...",
 		Short: "Bring objects to what manifests say: create them, or change what differs",
-		Long: `Bring objects to what manifests say: create them, or change what differs. What an earlier apply set and the
-manifest no longer says is taken away; what others set stays.
+		Long: `Bring objects to what manifests say: create them, or change what differs. The gateway keeps who set which field: what an
+earlier apply set and the manifest no longer says is taken away, what others set stays, and a field that another owner
+has set to something else is a conflict.
 
 All manifests are read and put to the gateway for checking before the first is written: a mistake in one of them leaves
 the cluster as it is.`,
@@ -52,17 +50,21 @@ the cluster as it is.`,
 			if err != nil {
 				return err
 			}
-			return c.apply(ctx, &s, dry, out)
+			if err := f.check(); err != nil {
+				return err
+			}
+			return c.apply(ctx, &s, &f, dry, out)
 		}),
 	}
 	cmd.Flags().StringArrayVarP(&s.files, "filename", "f", nil, "`FILE`, folder or - to apply (repeatable)")
 	cmd.Flags().BoolVarP(&s.recursive, "recursive", "R", false, "read the folders inside folders too")
+	f.add(cmd)
 	addDryRun(cmd, &dryRun)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`format` to print the objects in, instead of one line each: "+formats)
 	return cmd
 }
 
-func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) error {
+func (c *cli) apply(ctx context.Context, s *selection, f *applyFlags, dry dryRun, out *format) error {
 	docs, err := c.documents(s.files, s.recursive)
 	if err != nil {
 		return err
@@ -77,7 +79,7 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 		}
 	}
 	if dry == dryRunNone && len(docs) > 1 {
-		if errs := c.checkAll(ctx, docs); len(errs) > 0 {
+		if errs := c.checkAll(ctx, docs, f); len(errs) > 0 {
 			return c.failures(append(errs, errors.New("nothing was applied")))
 		}
 	}
@@ -86,7 +88,7 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 	for _, d := range docs {
 		object, did, err := d.Object, "created", error(nil)
 		if dry != dryRunClient {
-			object, did, err = c.applyOne(ctx, d, dry == dryRunServer)
+			object, _, did, err = c.applyOne(ctx, d, f, dry == dryRunServer)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", d.Source, c.readable(err)))
@@ -108,14 +110,14 @@ func (c *cli) apply(ctx context.Context, s *selection, dry dryRun, out *format) 
 
 // checkAll puts every write to the gateway without storing it. What another document brings, a namespace or a priority
 // class, may be missing as yet: that is left to the write itself.
-func (c *cli) checkAll(ctx context.Context, docs []manifest.Document) []error {
+func (c *cli) checkAll(ctx context.Context, docs []manifest.Document, f *applyFlags) []error {
 	var errs []error
 	for _, d := range docs {
-		_, _, err := c.applyOne(ctx, d, true)
+		_, _, _, err := c.applyOne(ctx, d, f, true)
 		switch {
 		case apierr.IsUnavailable(err):
 			return []error{err}
-		case isRefused(err) && !awaitsPriorityClass(err, d, docs), lacksNamespace(err, docs):
+		case apierr.IsConflict(err), isRefused(err) && !awaitsPriorityClass(err, d, docs), lacksNamespace(err, docs):
 			errs = append(errs, fmt.Errorf("%s: %w", d.Source, c.readable(err)))
 		}
 	}
@@ -149,41 +151,92 @@ func awaitsPriorityClass(err error, d manifest.Document, docs []manifest.Documen
 	})
 }
 
-// applyOne creates or changes one object and says which.
-func (c *cli) applyOne(ctx context.Context, d manifest.Document, dryRun bool) (client.Object, string, error) {
-	desired, err := lastapplied.With(d.Object)
-	if err != nil {
-		return nil, "", err
+// applyFlags are those of server-side apply.
+type applyFlags struct {
+	manager    string
+	force      bool
+	serverSide bool
+}
+
+func (f *applyFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.manager, "field-manager", fieldManager, "`name` under which the fields in the manifests are owned")
+	flags.BoolVar(&f.force, "force-conflicts", false, "take over the fields that others own, instead of failing")
+	flags.BoolVar(&f.serverSide, "server-side", true, "merge in the gateway, as this command always does")
+}
+
+func (f *applyFlags) check() error {
+	if !f.serverSide {
+		return usage("--server-side=false: apply merges in the gateway only")
 	}
-	resource := c.writer(d.Kind, dryRun).OnWarning(func(w string) { c.warn(d.Source, w) })
+	return nil
+}
+
+// applyOne creates or changes one object and says which. It returns what there was too; nil where there was nothing.
+func (c *cli) applyOne(ctx context.Context, d manifest.Document, f *applyFlags, dryRun bool) (object, before client.Object, did string, err error) {
+	resource := c.resource(d.Kind).OnWarning(func(w string) { c.warn(d.Source, w) }).
+		With(&metav1.WriteOptions{DryRun: dryRun, FieldManager: f.manager, Force: f.force})
 	meta := d.Object.GetMetadata()
-	for try := 0; ; try++ {
-		live, err := resource.Get(ctx, meta.GetNamespace(), meta.GetName())
-		switch {
-		case apierr.IsNotFound(err):
-			created, err := resource.Create(ctx, desired)
-			if apierr.IsAlreadyExists(err) && try < conflictRetries {
-				continue
-			}
-			return created, "created", err
-		case err != nil:
-			return nil, "", err
-		}
-		merged, ok := merge.ThreeWay(lastapplied.Of(live), live, desired).(client.Object)
-		if !ok || proto.Equal(merged, live) {
-			return live, "unchanged", nil
-		}
-		updated, err := resource.Update(ctx, merged)
-		switch {
-		case (apierr.IsConflict(err) || apierr.IsNotFound(err)) && try < conflictRetries:
-			continue
-		case err != nil:
-			return nil, "", err
-		case !dryRun && updated.GetMetadata().GetResourceVersion() == live.GetMetadata().GetResourceVersion():
-			return updated, "unchanged", nil
-		}
-		return updated, "configured", nil
+	if meta.GetName() == "" && meta.GetGenerateName() != "" {
+		return nil, nil, "", apierr.BadRequest("an object with generateName has no name to apply it under: create it")
 	}
+	text, err := applied(d)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	before, err = resource.Get(ctx, meta.GetNamespace(), meta.GetName())
+	switch {
+	case apierr.IsNotFound(err):
+		before, did = nil, "created"
+	case err != nil:
+		return nil, nil, "", err
+	default:
+		did = "configured"
+	}
+	object, err = resource.Patch(ctx, meta.GetNamespace(), meta.GetName(), metav1.PatchType_PATCH_TYPE_APPLY, text, "")
+	if err != nil {
+		return nil, nil, "", explainConflict(err)
+	}
+	if before != nil && sameObject(before, object, dryRun) {
+		did = "unchanged"
+	}
+	return object, before, did, nil
+}
+
+// applied is the manifest as JSON, in the apiVersion that it was written in.
+func applied(d manifest.Document) ([]byte, error) {
+	fields, err := manifest.Fields(d.Object)
+	if err != nil {
+		return nil, err
+	}
+	fields["apiVersion"] = d.APIVersion
+	return json.Marshal(fields)
+}
+
+// explainConflict adds the way out to a conflict with other owners of fields.
+func explainConflict(err error) error {
+	var api *apierr.Error
+	if errors.As(err, &api) && api.Reason == apierr.ReasonConflict && len(api.Violations) > 0 {
+		return &advised{err, "; leave these fields out of the manifest, give them the values that they have, " +
+			"or take them over with --force-conflicts"}
+	}
+	return err
+}
+
+// sameObject reports whether an apply changed nothing. A dry run has no version to tell by.
+func sameObject(before, after client.Object, dryRun bool) bool {
+	if !dryRun {
+		return before.GetMetadata().GetResourceVersion() == after.GetMetadata().GetResourceVersion()
+	}
+	return proto.Equal(withoutTimes(before), withoutTimes(after))
+}
+
+func withoutTimes(o client.Object) client.Object {
+	clone, _ := proto.Clone(o).(client.Object)
+	for _, e := range clone.GetMetadata().GetManagedFields() {
+		e.Time = nil
+	}
+	return clone
 }
 
 // metadataOf returns an object's metadata for changing.

@@ -39,7 +39,8 @@ type Deps struct {
 // Dial connects as a context says.
 func Dial(c contexts.Context) (*grpc.ClientConn, error) { return rpc.Dial(c.Client()) }
 
-// fieldManager names this program in what it writes.
+// fieldManager names this program as the owner of what it applies. What other commands write is owned by
+// trireme-create, trireme-edit and so on, so that a conflict says what was done.
 const fieldManager = "trireme"
 
 // cli is one run of one command.
@@ -54,6 +55,7 @@ type cli struct {
 	context contexts.Context
 	conn    *grpc.ClientConn
 	warned  map[string]bool
+	command string
 }
 
 // AddTo adds the commands to a root command, under headings of their own.
@@ -69,7 +71,7 @@ func AddTo(root *cobra.Command, deps Deps) {
 	}
 	group("objects", "Work with objects:",
 		c.getCommand(), c.describeCommand(), c.createCommand(), c.runCommand(), c.applyCommand(), c.deleteCommand(),
-		c.editCommand(), c.labelCommand(), c.annotateCommand(), c.scaleCommand(), c.rolloutCommand(), c.waitCommand(),
+		c.diffCommand(), c.editCommand(), c.labelCommand(), c.annotateCommand(), c.scaleCommand(), c.rolloutCommand(), c.waitCommand(),
 		c.eventsCommand())
 	group("pods", "Look into pods:",
 		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand(), c.traceCommand())
@@ -129,6 +131,7 @@ func (c *cli) online(run func(ctx context.Context, args []string) error) func(*c
 		if err := c.connect(); err != nil {
 			return err
 		}
+		c.command = cmd.Name()
 		defer func() { _ = c.conn.Close() }()
 		return c.readable(run(cmd.Context(), args))
 	}
@@ -199,8 +202,11 @@ func (c *cli) resource(k *kind.Kind) *client.Resource[client.Object] {
 
 // writer is the client of a kind for writes.
 func (c *cli) writer(k *kind.Kind, dryRun bool) *client.Resource[client.Object] {
-	return c.resource(k).With(&metav1.WriteOptions{DryRun: dryRun, FieldManager: fieldManager})
+	return c.resource(k).With(&metav1.WriteOptions{DryRun: dryRun, FieldManager: c.manager()})
 }
+
+// manager is the owner of what the command writes.
+func (c *cli) manager() string { return fieldManager + "-" + c.command }
 
 // warn prints a warning once.
 func (c *cli) warn(where, text string) {

@@ -10,12 +10,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 
-	"trireme.dev/client"
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/manifest"
-	"trireme.dev/client/merge"
+	"trireme.dev/client/strategic"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
 func (c *cli) editCommand() *cobra.Command {
@@ -30,6 +29,7 @@ func (c *cli) editCommand() *cobra.Command {
 			}
 			found, errs := c.fetch(ctx, &s, targets)
 			for _, l := range found {
+				l.object = withoutOwners(l.object)
 				if err := c.edit(ctx, l); err != nil {
 					errs = append(errs, err)
 				}
@@ -112,26 +112,27 @@ func (c *cli) storeEdited(ctx context.Context, l located, text []byte) error {
 		docs[0].Object.GetMetadata().GetNamespace() != meta.GetNamespace() {
 		return apierr.BadRequest(fmt.Sprintf("kind, name and namespace must stay as they are: this is %s", l))
 	}
-	edited := docs[0].Object
-	resource := c.writer(l.kind, false)
-	live := l.object
-	for try := 0; ; try++ {
-		merged, _ := merge.ThreeWay(l.object, live, edited).(client.Object)
-		if proto.Equal(merged, live) {
-			c.print("%s unchanged", l)
-			return nil
-		}
-		_, err := resource.Update(ctx, merged)
-		if !apierr.IsConflict(err) || try == conflictRetries {
-			if err == nil {
-				c.print("%s edited", l)
-			}
-			return err
-		}
-		if live, err = resource.Get(ctx, meta.GetNamespace(), meta.GetName()); err != nil {
-			return err
-		}
+	before, err := manifest.ToJSON(l.object)
+	if err != nil {
+		return err
 	}
+	after, err := manifest.ToJSON(docs[0].Object)
+	if err != nil {
+		return err
+	}
+	patch, err := strategic.Diff(l.kind.Message.Descriptor(), before, after)
+	if err != nil {
+		return err
+	}
+	if string(patch) == "{}" {
+		c.print("%s unchanged", l)
+		return nil
+	}
+	_, err = c.writer(l.kind, false).Patch(ctx, meta.GetNamespace(), meta.GetName(), metav1.PatchType_PATCH_TYPE_STRATEGIC_MERGE, patch, "")
+	if err == nil {
+		c.print("%s edited", l)
+	}
+	return err
 }
 
 func (c *cli) openEditor(ctx context.Context, file string) error {

@@ -25,6 +25,7 @@ type getFlags struct {
 	noHeaders      bool
 	showLabels     bool
 	ignoreNotFound bool
+	owners         bool
 }
 
 func (c *cli) getCommand() *cobra.Command {
@@ -48,6 +49,7 @@ func (c *cli) getCommand() *cobra.Command {
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "print no header")
 	flags.BoolVar(&f.showLabels, "show-labels", false, "print labels in the last column")
 	flags.BoolVar(&f.ignoreNotFound, "ignore-not-found", false, "print nothing for an object that does not exist, instead of an error")
+	flags.BoolVar(&f.owners, "show-managed-fields", false, "show who owns which field in -o yaml and json")
 	flags.StringVar(&f.sortBy, "sort-by", "", "JSONPath `expression` of the value to sort by, such as .metadata.creationTimestamp")
 	cmd.ValidArgsFunction = c.completeTargets
 	c.completeWords(cmd, "output", "wide", "yaml", "json", "name", "jsonpath=")
@@ -69,6 +71,7 @@ func (c *cli) get(ctx context.Context, f *getFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	out.owners = f.owners
 	targets, err := c.chosen(&f.selection, args, true)
 	if err != nil {
 		return err

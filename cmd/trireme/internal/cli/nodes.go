@@ -15,6 +15,9 @@ import (
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
+// conflictRetries bounds how often a write is repeated on what others wrote meanwhile.
+const conflictRetries = 5
+
 // cordonCommand keeps new pods away from nodes, or lets them come again.
 func (c *cli) cordonCommand(cordon bool) *cobra.Command {
 	verb, short := "cordon", "Keep new pods away from nodes"
@@ -139,7 +142,7 @@ func parseTaints(args []string) (*taintChanges, error) {
 
 // taint changes one node, again on what others wrote meanwhile.
 func (c *cli) taint(ctx context.Context, l located, ch *taintChanges, overwrite bool) error {
-	nodes := client.For[*corev1.Node](c.conn).With(&metav1.WriteOptions{FieldManager: fieldManager}).
+	nodes := client.For[*corev1.Node](c.conn).With(&metav1.WriteOptions{FieldManager: c.manager()}).
 		OnWarning(func(w string) { c.warn("", w) })
 	node, _ := l.object.(*corev1.Node)
 	for try := 0; ; try++ {

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/client-go/util/jsonpath"
 
 	"trireme.dev/client"
@@ -23,6 +24,8 @@ import (
 type format struct {
 	name string // "", wide, yaml, json, name, jsonpath
 	path *jsonpath.JSONPath
+	// owners are shown in yaml and json.
+	owners bool
 }
 
 const formats = "wide, yaml, json, name, jsonpath=TEMPLATE"
@@ -60,6 +63,13 @@ func parsePath(text string) (*jsonpath.JSONPath, error) {
 
 // printObjects prints objects in a format that is not a table. single says that one object was asked for by name.
 func (c *cli) printObjects(f *format, found []located, single bool) error {
+	if !f.owners && f.name != "jsonpath" {
+		shown := make([]located, len(found))
+		for i, l := range found {
+			shown[i] = located{l.kind, withoutOwners(l.object)}
+		}
+		found = shown
+	}
 	switch f.name {
 	case "name":
 		for _, l := range found {
@@ -92,6 +102,16 @@ func (c *cli) printObjects(f *format, found []located, single bool) error {
 	}
 	_, err = c.Out.Write(out)
 	return err
+}
+
+// withoutOwners returns an object without its managedFields, which are for programs.
+func withoutOwners(o client.Object) client.Object {
+	if len(o.GetMetadata().GetManagedFields()) == 0 {
+		return o
+	}
+	shown, _ := proto.Clone(o).(client.Object)
+	shown.GetMetadata().ManagedFields = nil
+	return shown
 }
 
 func (c *cli) printPath(path *jsonpath.JSONPath, found []located, single bool) error {

@@ -241,7 +241,7 @@ func (c *cli) rolloutUndo(ctx context.Context, d *appsv1.Deployment, to int64) e
 	}
 	template := proto.CloneOf(goal.GetSpec().GetTemplate())
 	delete(template.GetMetadata().GetLabels(), templateHash)
-	deployments := client.For[*appsv1.Deployment](c.conn).With(&metav1.WriteOptions{FieldManager: fieldManager}).
+	deployments := client.For[*appsv1.Deployment](c.conn).With(&metav1.WriteOptions{FieldManager: c.manager()}).
 		OnWarning(func(w string) { c.warn("", w) })
 	for try := 0; ; try++ {
 		if proto.Equal(d.GetSpec().GetTemplate(), template) {

@@ -12,7 +12,7 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
 	"trireme.dev/client/manifest"
-	"trireme.dev/cmd/trireme/internal/lastapplied"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
 const defaultNamespace = "default"
@@ -52,11 +52,7 @@ func createAll(ctx context.Context, conn grpc.ClientConnInterface, docs []manife
 		for _, w := range d.Warnings {
 			say("warning: %s: %s", d.Source, w)
 		}
-		resource := client.Dynamic(conn, d.Kind).OnWarning(func(w string) { say("warning: %s: %s", d.Source, w) })
-		desired, err := lastapplied.With(d.Object)
-		if err == nil {
-			_, err = resource.Create(ctx, desired)
-		}
+		err := create(ctx, conn, d, func(w string) { say("warning: %s: %s", d.Source, w) })
 		switch {
 		case err == nil:
 			created++
@@ -69,4 +65,26 @@ func createAll(ctx context.Context, conn grpc.ClientConnInterface, docs []manife
 		say("%d of %d objects created%s", created, len(docs), map[bool]string{true: ", the others are there already"}[created < len(docs)])
 	}
 	return errors.Join(errs...)
+}
+
+// create applies one manifest where there is no such object, so that a later `trireme apply` owns what this one set.
+func create(ctx context.Context, conn grpc.ClientConnInterface, d manifest.Document, warn func(string)) error {
+	resource := client.Dynamic(conn, d.Kind).OnWarning(warn).With(&metav1.WriteOptions{FieldManager: "trireme"})
+	meta := d.Object.GetMetadata()
+	if meta.GetName() == "" {
+		_, err := resource.Create(ctx, d.Object)
+		return err
+	}
+	switch _, err := resource.Get(ctx, meta.GetNamespace(), meta.GetName()); {
+	case err == nil:
+		return apierr.AlreadyExists(d.Kind.Name, d.Kind.Key(meta.GetNamespace(), meta.GetName()))
+	case !apierr.IsNotFound(err):
+		return err
+	}
+	text, err := manifest.ToJSON(d.Object)
+	if err != nil {
+		return err
+	}
+	_, err = resource.Patch(ctx, meta.GetNamespace(), meta.GetName(), metav1.PatchType_PATCH_TYPE_APPLY, text, "")
+	return err
 }

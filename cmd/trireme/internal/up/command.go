@@ -51,6 +51,7 @@ real containers or simulated nodes without it. Its state is kept in one director
 	fs.StringVar(&cfg.Listen, "listen", cfg.Listen, "`address` of the gateway (mutual TLS)")
 	fs.StringVar(&cfg.NodeListen, "node-listen", cfg.NodeListen, "`address` of the node agent (mutual TLS; default port 7444, of the loopback for simulated nodes)")
 	fs.StringVar(&cfg.NodeIP, "node-ip", "", "`address` that the node registers, where the machine has several (default that of --node-listen, or the first)")
+	fs.StringVar(&cfg.TracesListen, "traces-listen", "", "`address` at which to take spans of services on other machines (OTLP over mutual TLS; usual port 4317)")
 	fs.IntVar(&readyFD, "ready-fd", 0, "")
 	if err := fs.MarkHidden("ready-fd"); err != nil {
 		panic(err) // the flag is registered above
@@ -64,7 +65,6 @@ func addNodeFlags(fs *pflag.FlagSet, cfg *Config) {
 	fs.IntVar(&cfg.GPUs, "gpus", cfg.GPUs, "simulated GPUs per node; a real node that has real ones uses these instead")
 	fs.StringVar(&cfg.StateDir, "state-dir", "", "`directory` of the state (default /var/lib/trireme as root, else ~/.local/state/trireme)")
 	fs.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "how long to wait for nodes and pods before saying what is missing")
-	fs.StringVar(&cfg.TracesListen, "traces-listen", "", "`address` at which to take spans of services on other machines (OTLP over mutual TLS; usual port 4317)")
 	fs.StringVar(&cfg.RuntimeBin, "runtime-bin", "", "`folder` of containerd, its shim and runc (default ../build/runtime/bin beside this program, then PATH)")
 	fs.StringVar(&cfg.Containerd, "containerd-socket", "", "`socket` of a containerd to use instead of starting one")
 }

@@ -162,6 +162,7 @@ func (m *member) plan(ctx context.Context) error {
 		return err
 	}
 	m.specs = nodeSpecs(m.agent, devices)
+	m.env = unlessSet(spanRoom)
 	return nil
 }
 

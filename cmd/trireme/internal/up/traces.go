@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"trireme.dev/cmd/trireme/internal/tracestore"
 	"trireme.dev/kit/daemon"
@@ -15,9 +17,20 @@ import (
 // tracesService is the name of the trace store among sockets and logs.
 const tracesService = "traces"
 
-// childSettings are the variables that the store is better off with than with the defaults, unless the user sets them:
-// whoever starts a pod looks at its trace at once, and a gang's start comes all at a time.
-var childSettings = [][2]string{{"OTEL_BSP_SCHEDULE_DELAY", "500"}, {"OTEL_BSP_MAX_QUEUE_SIZE", "65536"}}
+const (
+	// promptSpans is for the store here: whoever starts a pod looks at its trace at once.
+	promptSpans = "OTEL_BSP_SCHEDULE_DELAY=500"
+	// spanRoom holds the spans of a gang of a thousand, which come all at a time.
+	spanRoom = "OTEL_BSP_MAX_QUEUE_SIZE=65536"
+)
+
+// unlessSet are the settings whose variables the user has not set.
+func unlessSet(settings ...string) []string {
+	return slices.DeleteFunc(settings, func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		return os.Getenv(name) != ""
+	})
+}
 
 // planTraces decides where the services' spans go: into a store of this process, unless the environment names another
 // place or turns tracing off.
@@ -33,6 +46,7 @@ func (c *cluster) planTraces(certs pki.Files) error {
 		return nil
 	case env.Endpoint != "":
 		c.progress.step("spans go to %s, as the environment says; none are kept here", env.Endpoint)
+		c.env = unlessSet(spanRoom)
 		return nil
 	}
 	c.traces = true
@@ -44,12 +58,7 @@ func (c *cluster) planTraces(certs pki.Files) error {
 		c.spans.CertFile, c.spans.KeyFile, c.spans.CAFile = certs.Cert, certs.Key, certs.CA
 		c.progress.step("spans of other machines are taken at https://%s", c.spans.TCP)
 	}
-	c.env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://" + c.layout.otlpSocket()}
-	for _, s := range childSettings {
-		if os.Getenv(s[0]) == "" {
-			c.env = append(c.env, s[0]+"="+s[1])
-		}
-	}
+	c.env = append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://" + c.layout.otlpSocket()}, unlessSet(promptSpans, spanRoom)...)
 	return nil
 }
 

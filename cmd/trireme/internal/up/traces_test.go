@@ -14,7 +14,7 @@ import (
 
 // TestPlanTraces holds where spans go: here, unless the environment says otherwise, and then `up` says so.
 func TestPlanTraces(t *testing.T) {
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER", "OTEL_BSP_SCHEDULE_DELAY"} {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE"} {
 		t.Setenv(name, "")
 	}
 	for _, tt := range []struct {
@@ -29,7 +29,7 @@ func TestPlanTraces(t *testing.T) {
 			name: "the user's delay stays", kept: true, env: map[string]string{"OTEL_BSP_SCHEDULE_DELAY": "50"},
 			sets: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=unix://SOCKET", "OTEL_BSP_MAX_QUEUE_SIZE=65536"},
 		},
-		{name: "elsewhere", env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, says: "spans go to http://127.0.0.1:4317, as the environment says; none are kept here"},
+		{name: "elsewhere", env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, says: "spans go to http://127.0.0.1:4317, as the environment says; none are kept here", sets: []string{"OTEL_BSP_MAX_QUEUE_SIZE=65536"}},
 		{name: "off", env: map[string]string{"OTEL_SDK_DISABLED": "true"}, says: "tracing is off, as OTEL_SDK_DISABLED=true says"},
 		{name: "bad", env: map[string]string{"OTEL_TRACES_SAMPLER": "often"}, fails: `OTEL_TRACES_SAMPLER: "often" is none of`},
 		{name: "listening", listen: "127.0.0.1:0", kept: true, says: "spans of other machines are taken at https://127.0.0.1:", sets: []string{

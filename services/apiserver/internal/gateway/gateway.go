@@ -19,6 +19,7 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
+	"trireme.dev/kit/rpc"
 	"trireme.dev/services/apiserver/internal/registry"
 	"trireme.dev/services/apiserver/internal/storage"
 )
@@ -115,7 +116,20 @@ func (g *Gateway) serve(_ any, s grpc.ServerStream) error {
 	if c == nil {
 		return g.unknown(method)
 	}
-	return g.metrics.do(s.Context(), c, s)
+	return g.metrics.do(registry.WithCaller(s.Context(), callerName(s.Context())), c, s)
+}
+
+// callerName is what the caller goes by as owner of fields where it does not say: the name of its program or, of one that
+// goes by gRPC's own, that of its user.
+func callerName(ctx context.Context) string {
+	agent := metadata.ValueFromIncomingContext(ctx, "user-agent")
+	if len(agent) > 0 {
+		if program, _, _ := strings.Cut(agent[0], "/"); program != "" && !strings.HasPrefix(program, "grpc-") {
+			return program
+		}
+	}
+	caller, _ := rpc.CallerFrom(ctx)
+	return strings.TrimPrefix(caller.User, "system:")
 }
 
 func (g *Gateway) unknown(method string) error {

@@ -63,6 +63,7 @@ type call struct {
 // verbs of Kubernetes by ours, and what they go to.
 var verbs = map[string]struct{ verb, subresource string }{
 	"Get": {"GET", ""}, "List": {"LIST", ""}, "Watch": {"WATCH", ""},
+	"GetScale": {"GET", "scale"}, "UpdateScale": {"PUT", "scale"},
 	"Create": {"POST", ""}, "Update": {"PUT", ""}, "UpdateStatus": {"PUT", "status"}, "Patch": {"PATCH", ""},
 	"Delete": {"DELETE", ""}, "DeleteCollection": {"DELETECOLLECTION", ""},
 	"Bind": {"POST", "binding"}, "Evict": {"POST", "eviction"},

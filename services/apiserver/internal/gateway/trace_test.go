@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -105,6 +106,43 @@ func TestAPodOfAControllerHasATraceOfItsOwn(t *testing.T) {
 	}
 	if !linked {
 		t.Error("the request has no link to the pod's trace")
+	}
+}
+
+func TestWhatApplyCreatesIsTraced(t *testing.T) {
+	spans, pods, _ := served(t)
+	pods = pods.With(&metav1.WriteOptions{FieldManager: "test"})
+	apply := func(ctx context.Context, name, image string) *corev1.Pod {
+		t.Helper()
+		patch := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"c","image":%q}]}}`, name, image)
+		p, err := pods.Patch(ctx, "default", name, metav1.PatchType_PATCH_TYPE_APPLY, []byte(patch), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := apply(t.Context(), "a", "x:1")
+	sc := tracing.SpanContext(p.GetMetadata())
+	mine := telemetrytest.Of(spans.Ended(), sc.TraceID().String())
+	if got, want := telemetrytest.Paths(mine), []string{"CreatePod", "CreatePod/Txn", "CreatePod/admission"}; !slices.Equal(got, want) {
+		t.Errorf("spans %q, want %q", got, want)
+	}
+	for _, s := range mine {
+		if len(s.Links) > 0 {
+			t.Errorf("%s is linked to %v, of a call that is not recorded", s.Name, s.Links)
+		}
+	}
+	// An apply that changes something begins nothing and keeps what the object has.
+	if again := apply(t.Context(), "a", "x:2"); again.GetMetadata().GetTraceContext() != p.GetMetadata().GetTraceContext() {
+		t.Errorf("after a change the pod carries %s, before %s", again.GetMetadata().GetTraceContext(), p.GetMetadata().GetTraceContext())
+	}
+	if now := telemetrytest.Of(spans.Ended(), sc.TraceID().String()); len(now) != len(mine) {
+		t.Errorf("after a change %d spans, before %d", len(now), len(mine))
+	}
+	// A caller's trace goes on.
+	other := tracing.SpanContext(apply(under(t, fromOutside), "b", "x:1").GetMetadata())
+	if want := tracing.SpanContext(&metav1.ObjectMeta{TraceContext: fromOutside}).TraceID(); other.TraceID() != want {
+		t.Errorf("what a traced caller applies is in trace %s, the caller's is %s", other.TraceID(), want)
 	}
 }
 

@@ -51,6 +51,16 @@ func (g *Gateway) verb(r *registry.Resource, method string) handler {
 		return write(r, func(ctx context.Context, obj registry.Object, opts *metav1.WriteOptions) (registry.Result, error) {
 			return r.Update(ctx, obj, registry.Status, opts)
 		})
+	case "GetScale":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.GetRequest{}
+			return answer(s, req, func() (registry.Result, error) { return r.GetScale(ctx, req) })
+		}
+	case "UpdateScale":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.UpdateScaleRequest{}
+			return answer(s, req, func() (registry.Result, error) { return r.UpdateScale(ctx, req) })
+		}
 	case "Patch":
 		return func(ctx context.Context, s grpc.ServerStream) error {
 			req := &metav1.PatchRequest{}

@@ -63,10 +63,10 @@ func (r *Resource) deleteOnce(ctx context.Context, obj Object, entry storage.Ent
 	}
 	next, _ := proto.Clone(obj).(Object)
 	r.markDeleted(next, opts)
-	if opts.GetDryRun() {
-		return Result{Payload: last, Revision: entry.Revision}, nil
-	}
 	if r.releasable(next) {
+		if opts.GetDryRun() {
+			return Result{Payload: last, Revision: entry.Revision}, nil
+		}
 		revision, err := r.commitOne(ctx, storage.Op{Key: entry.Key}, entry.Revision)
 		if err != nil {
 			return Result{}, err
@@ -78,8 +78,8 @@ func (r *Resource) deleteOnce(ctx context.Context, obj Object, entry storage.Ent
 		return Result{Payload: last, Revision: entry.Revision}, nil
 	}
 	stored, err := r.encode(next)
-	if err != nil {
-		return Result{}, err
+	if err != nil || opts.GetDryRun() {
+		return Result{Payload: stored[min(2, len(stored)):], Revision: entry.Revision}, err
 	}
 	revision, err := r.commitOne(ctx, storage.Op{Key: entry.Key, Value: stored}, entry.Revision)
 	if err != nil {
@@ -102,19 +102,31 @@ func (r *Resource) markDeleted(obj Object, opts *metav1.DeleteOptions) {
 		if !r.Kind.Options.GetHasNoGeneration() {
 			meta.Generation++
 		}
-		switch opts.GetPropagationPolicy() {
-		case "Foreground":
-			addFinalizer(meta, finalizerForeground)
-		case "Orphan":
-			addFinalizer(meta, finalizerOrphan)
-		}
 	case grace < meta.GetDeletionGracePeriodSeconds():
 		sooner := time.Duration(meta.GetDeletionGracePeriodSeconds()-grace) * time.Second
 		meta.DeletionTimestamp = timestamppb.New(meta.GetDeletionTimestamp().AsTime().Add(-sooner))
 		meta.DeletionGracePeriodSeconds = proto.Int64(grace)
 	}
+	propagate(meta, opts.GetPropagationPolicy())
 	if r.strategy.prepareDelete != nil {
 		r.strategy.prepareDelete(obj)
+	}
+}
+
+// propagate puts the finalizer of the policy on an object and takes that of another one off: who deletes again may think
+// better of it. Who says nothing leaves things as they are.
+func propagate(meta *metav1.ObjectMeta, policy string) {
+	if policy == "" {
+		return
+	}
+	meta.Finalizers = slices.DeleteFunc(meta.Finalizers, func(f string) bool {
+		return f == finalizerForeground && policy != "Foreground" || f == finalizerOrphan && policy != "Orphan"
+	})
+	switch policy {
+	case "Foreground":
+		addFinalizer(meta, finalizerForeground)
+	case "Orphan":
+		addFinalizer(meta, finalizerOrphan)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"trireme.dev/client/kind"
 	"trireme.dev/services/apiserver/internal/envelope"
+	"trireme.dev/services/apiserver/internal/ownership"
 	"trireme.dev/services/apiserver/internal/schema"
 	"trireme.dev/services/apiserver/internal/storage"
 	"trireme.dev/services/apiserver/internal/storage/observed"
@@ -56,6 +57,7 @@ type Resource struct {
 	registry *Registry
 	prefix   string // /trireme/<group>/<plural>/
 	schema   *schema.Schema
+	owners   *ownership.Type
 	strategy strategy
 	labels   labels
 	fields   map[string]fieldReader
@@ -71,11 +73,15 @@ func New(deps Deps) (*Registry, error) {
 		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
 	}
 	var kinds []watchcache.Kind
+	schemas, err := schema.NewCompiler()
+	if err != nil {
+		return nil, err
+	}
 	for _, k := range deps.Kinds.All() {
 		if k.Service == nil {
 			continue
 		}
-		res, err := newResource(r, k)
+		res, err := newResource(r, k, schemas)
 		if err != nil {
 			return nil, fmt.Errorf("kind %s: %w", k, err)
 		}
@@ -92,11 +98,20 @@ func New(deps Deps) (*Registry, error) {
 	return r, nil
 }
 
-func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
+func newResource(r *Registry, k *kind.Kind, schemas *schema.Compiler) (*Resource, error) {
 	if _, ok := k.Message.New().Interface().(Object); !ok {
 		return nil, fmt.Errorf("its message has no metadata of type ObjectMeta")
 	}
-	s, err := schema.Compile(k)
+	s, err := schemas.Compile(k)
+	if err != nil {
+		return nil, err
+	}
+	if k.Options.GetScalable() {
+		if err := checkScalable(k.Message.Descriptor()); err != nil {
+			return nil, err
+		}
+	}
+	owners, err := ownership.Compile(k)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +121,7 @@ func newResource(r *Registry, k *kind.Kind) (*Resource, error) {
 	}
 	return &Resource{
 		Kind: k, registry: r, prefix: prefixOf(k),
-		schema: s, strategy: strategyOf(k), labels: labelsOf(k), fields: fields,
+		schema: s, owners: owners, strategy: strategyOf(k), labels: labelsOf(k), fields: fields,
 	}, nil
 }
 

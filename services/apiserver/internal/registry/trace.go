@@ -13,8 +13,9 @@ import (
 
 // Names of spans.
 const (
-	// CreatePodSpan roots the trace of a pod which a controller made.
-	CreatePodSpan = "CreatePod"
+	// CreateSpan, with the kind behind it, roots the trace of an object whose creation is not a call of its own: that of
+	// a pod which a controller makes, and of whatever apply creates.
+	CreateSpan    = "Create"
 	admissionSpan = "admission"
 )
 
@@ -31,13 +32,22 @@ func (r *Resource) begin(ctx context.Context, meta *metav1.ObjectMeta, now time.
 	}
 	if r.Kind.Name == "Pod" && controlled(meta) {
 		request := trace.SpanFromContext(ctx)
-		ctx, span = tracing.StartRoot(ctx, CreatePodSpan, now)
+		ctx, span = tracing.StartRoot(ctx, CreateSpan+r.Kind.Name, now)
 		if span.IsRecording() && request.IsRecording() {
 			request.AddLink(trace.Link{SpanContext: span.SpanContext()})
 		}
 	}
 	tracing.Set(ctx, meta, now)
 	return ctx, span
+}
+
+// root begins the trace of what an apply creates: only now is it known that it creates, so the call's own span began none.
+// A caller's trace goes on. The caller ends the span.
+func (r *Resource) root(ctx context.Context, meta *metav1.ObjectMeta, dryRun bool) (context.Context, trace.Span) {
+	if dryRun || trace.SpanContextFromContext(ctx).IsSampled() || (r.Kind.Name == "Pod" && controlled(meta)) {
+		return ctx, trace.SpanFromContext(context.Background())
+	}
+	return tracing.StartRoot(ctx, CreateSpan+r.Kind.Name, time.Now())
 }
 
 // controlled reports whether a controller makes the object.

@@ -19,18 +19,18 @@ import (
 	"trireme.dev/client/tracing"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
+	"trireme.dev/services/apiserver/internal/ownership"
 	"trireme.dev/services/apiserver/internal/storage"
 )
 
 const (
-	nameAlphabet  = "bcdfghjklmnpqrstvwxz2456789"
-	nameSuffix    = 5
-	maxNameBase   = 63 - nameSuffix
-	nameTries     = 8
-	writeTries    = 10 // of read-modify-write loops that the caller asked no version of
-	patchTries    = 5
-	maxObject     = 1536 << 10 // etcd's own default limit of a request
-	maxManagerLen = 128
+	nameAlphabet = "bcdfghjklmnpqrstvwxz2456789"
+	nameSuffix   = 5
+	maxNameBase  = 63 - nameSuffix
+	nameTries    = 8
+	writeTries   = 10 // of read-modify-write loops that the caller asked no version of
+	patchTries   = 5
+	maxObject    = 1536 << 10 // etcd's own default limit of a request
 
 	finalizerForeground = "foregroundDeletion"
 	finalizerOrphan     = "orphan"
@@ -50,6 +50,16 @@ func (r *Resource) Create(ctx context.Context, obj Object, opts *metav1.WriteOpt
 	if err := checkOptions(opts); err != nil {
 		return Result{}, err
 	}
+	return r.createOwned(ctx, obj, opts, func(now time.Time) error {
+		if opts.GetFieldManager() == "" && !ownership.Tracked(obj) {
+			return nil
+		}
+		return r.owners.Start(obj, ownership.Writer{Manager: managerOf(ctx, opts)}, now)
+	})
+}
+
+// createOwned is Create; own notes who set the fields of the object, once they are all set.
+func (r *Resource) createOwned(ctx context.Context, obj Object, opts *metav1.WriteOptions, own func(time.Time) error) (Result, error) {
 	meta := ensureMeta(obj)
 	if err := r.checkScope(meta); err != nil {
 		return Result{}, err
@@ -67,7 +77,7 @@ func (r *Resource) Create(ctx context.Context, obj Object, opts *metav1.WriteOpt
 	meta.Uid = uuid.NewString()
 	meta.CreationTimestamp = timestamppb.New(now.Truncate(time.Second))
 	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = nil, nil
-	meta.SelfLink, meta.ManagedFields = "", nil
+	meta.SelfLink = ""
 	meta.Generation = 0
 	if !r.Kind.Options.GetHasNoGeneration() {
 		meta.Generation = 1
@@ -76,6 +86,9 @@ func (r *Resource) Create(ctx context.Context, obj Object, opts *metav1.WriteOpt
 		r.strategy.prepareCreate(obj)
 	}
 	r.schema.Default(obj)
+	if err := own(now); err != nil {
+		return Result{}, err
+	}
 	if err := r.admit(ctx, obj, nil); err != nil {
 		tracing.Fail(span, err)
 		return Result{}, err
@@ -174,7 +187,7 @@ func (r *Resource) Update(ctx context.Context, obj Object, sub Subresource, opts
 		}
 		// Each try starts from what the caller sent: the steps below change the object.
 		next, _ := proto.Clone(obj).(Object)
-		result, err := r.replace(ctx, old, next, entry, sub, opts)
+		result, err := r.replace(ctx, old, next, entry, change{sub: sub, opts: opts, writer: r.writer(ctx, string(sub), opts)})
 		if errors.Is(err, errMoved) {
 			// Where the caller named a version, the next try refuses it and says what there is now.
 			if try < writeTries {
@@ -190,11 +203,21 @@ func (r *Resource) Update(ctx context.Context, obj Object, sub Subresource, opts
 // errMoved says that the object changed between read and write.
 var errMoved = errors.New("object changed between read and write")
 
+// change is how an object is replaced.
+type change struct {
+	sub    Subresource // what of it is written: all but the status, or the status
+	opts   *metav1.WriteOptions
+	writer ownership.Writer
+	// applied says that the new object carries its owners already.
+	applied bool
+}
+
 // replace writes next over old, which was read from entry.
-func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.Entry, sub Subresource, opts *metav1.WriteOptions) (Result, error) {
+func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.Entry, how change) (Result, error) {
 	if err := r.checkVersions(next.GetMetadata(), old.GetMetadata(), entry.Revision); err != nil {
 		return Result{}, err
 	}
+	sub, given := how.sub, next.GetMetadata().GetManagedFields()
 	if sub == Status {
 		next = r.withStatus(old, next)
 	} else {
@@ -206,6 +229,9 @@ func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.
 		r.strategy.prepareUpdate(next, old)
 	}
 	r.schema.Default(next)
+	if err := r.own(old, next, given, how); err != nil {
+		return Result{}, err
+	}
 	if sub == Main {
 		if err := r.admit(ctx, next, old); err != nil {
 			return Result{}, err
@@ -233,7 +259,7 @@ func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.
 	case bytes.Equal(stored, entry.Value):
 		// Nothing would change: no revision, no event.
 		return Result{Payload: stored[2:], Revision: entry.Revision}, nil
-	case opts.GetDryRun():
+	case how.opts.GetDryRun():
 		return Result{Payload: stored[2:], Revision: entry.Revision}, nil
 	}
 	op := storage.Op{Key: entry.Key, Value: stored}
@@ -387,10 +413,8 @@ func (r *Resource) checkScope(meta *metav1.ObjectMeta) error {
 }
 
 func checkOptions(opts *metav1.WriteOptions) error {
-	if len(opts.GetFieldManager()) > maxManagerLen {
-		return apierr.Invalid("", "", apierr.Violation{
-			Field: "options.fieldManager", Message: fmt.Sprintf("Too long: may not be more than %d bytes", maxManagerLen),
-		})
+	if wrong := ownership.CheckManager(opts.GetFieldManager()); wrong != "" {
+		return apierr.Invalid("", "", apierr.Violation{Field: "options.fieldManager", Message: wrong})
 	}
 	return nil
 }

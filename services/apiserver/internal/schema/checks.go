@@ -18,29 +18,24 @@ import (
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 )
 
-// checks are the rules that cross fields, by message. They run after those of the options.
+// checks are the rules that cross fields and that CEL cannot say, or only badly, by message. They run last.
 var checks = map[protoreflect.FullName]func(*path, proto.Message, *violations){
 	"trireme.core.v1.PodSpec":   func(p *path, m proto.Message, out *violations) { checkPodSpec(p, m.(*corev1.PodSpec), out) },
 	"trireme.core.v1.Container": func(p *path, m proto.Message, out *violations) { checkContainer(p, m.(*corev1.Container), out) },
 	"trireme.core.v1.Volume":    func(p *path, m proto.Message, out *violations) { checkVolume(p, m.(*corev1.Volume), out) },
-	"trireme.core.v1.EnvVar":    func(p *path, m proto.Message, out *violations) { checkEnv(p, m.(*corev1.EnvVar), out) },
 	"trireme.core.v1.ResourceRequirements": func(p *path, m proto.Message, out *violations) {
 		checkResources(p, m.(*corev1.ResourceRequirements), out)
 	},
 	"trireme.core.v1.Toleration": func(p *path, m proto.Message, out *violations) { checkToleration(p, m.(*corev1.Toleration), out) },
-	"trireme.core.v1.NodeSelectorRequirement": func(p *path, m proto.Message, out *violations) {
-		r := m.(*corev1.NodeSelectorRequirement)
-		checkValues(p, r.GetOperator(), r.GetValues(), out)
-	},
 	"trireme.meta.v1.LabelSelectorRequirement": func(p *path, m proto.Message, out *violations) {
 		r := m.(*metav1.LabelSelectorRequirement)
-		checkValues(p, r.GetOperator(), r.GetValues(), out)
 		for i, v := range r.GetValues() {
 			words(validation.IsValidLabelValue)(p.field("values").item(i), v, out)
 		}
 	},
 	"trireme.apps.v1.DeploymentSpec": func(p *path, m proto.Message, out *violations) {
-		checkDeployment(p, m.(*appsv1.DeploymentSpec), out)
+		s := m.(*appsv1.DeploymentSpec)
+		checkTemplate(p, "deployment", s.GetSelector(), s.GetTemplate(), out)
 	},
 	"trireme.apps.v1.ReplicaSetSpec": func(p *path, m proto.Message, out *violations) {
 		s := m.(*appsv1.ReplicaSetSpec)
@@ -49,79 +44,11 @@ var checks = map[protoreflect.FullName]func(*path, proto.Message, *violations){
 	"trireme.scheduling.v1.PriorityClass": func(p *path, m proto.Message, out *violations) {
 		checkPriorityClass(p, m.(*schedulingv1.PriorityClass), out)
 	},
-	"trireme.scheduling.v1.PodGroupSchedulingPolicy": func(p *path, m proto.Message, out *violations) {
-		s := m.(*schedulingv1.PodGroupSchedulingPolicy)
-		if (s.GetBasic() == nil) == (s.GetGang() == nil) {
-			out.invalid(p, "(schedulingPolicy)", "must specify exactly one of: `basic`, `gang`")
-		}
-	},
-}
-
-// updateChecks are the rules that compare an object with what it replaces, by kind.
-var updateChecks = map[protoreflect.FullName]func(next, old proto.Message, out *violations){
-	"trireme.core.v1.ConfigMap": func(next, old proto.Message, out *violations) {
-		n, o := next.(*corev1.ConfigMap), old.(*corev1.ConfigMap)
-		if o.GetImmutable() {
-			frozen(out, n.GetImmutable(), maps.Equal(n.GetData(), o.GetData()) && equalBytes(n.GetBinaryData(), o.GetBinaryData()))
-		}
-	},
-	"trireme.core.v1.Secret": func(next, old proto.Message, out *violations) {
-		n, o := next.(*corev1.Secret), old.(*corev1.Secret)
-		if o.GetImmutable() {
-			frozen(out, n.GetImmutable(), equalBytes(n.GetData(), o.GetData()))
-		}
-	},
-	"trireme.core.v1.Node": func(next, old proto.Message, out *violations) {
-		n, o := next.(*corev1.Node).GetSpec(), old.(*corev1.Node).GetSpec()
-		p := (*path)(nil).field("spec")
-		if o.GetPodCidr() != "" && n.GetPodCidr() != o.GetPodCidr() {
-			out.forbidden(p.field("podCIDR"), `node updates may not change podCIDR except from "" to valid`)
-		}
-		if o.GetProviderId() != "" && n.GetProviderId() != o.GetProviderId() {
-			out.forbidden(p.field("providerID"), `node updates may not change providerID except from "" to valid`)
-		}
-	},
-}
-
-func equalBytes(a, b map[string][]byte) bool {
-	return maps.EqualFunc(a, b, func(x, y []byte) bool { return string(x) == string(y) })
-}
-
-func frozen(out *violations, still, sameData bool) {
-	if !still {
-		out.forbidden((*path)(nil).field("immutable"), "field is immutable when `immutable` is set")
-	}
-	if !sameData {
-		out.forbidden((*path)(nil).field("data"), "field is immutable when `immutable` is set")
-	}
-}
-
-func checkValues(p *path, operator string, values []string, out *violations) {
-	p = p.field("values")
-	switch operator {
-	case "In", "NotIn":
-		if len(values) == 0 {
-			out.required(p, "must be specified when `operator` is 'In' or 'NotIn'")
-		}
-	case "Exists", "DoesNotExist":
-		if len(values) > 0 {
-			out.forbidden(p, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-		}
-	case "Gt", "Lt":
-		if len(values) != 1 {
-			out.required(p, "must be specified single value when `operator` is 'Lt' or 'Gt'")
-		} else if _, err := strconv.ParseInt(values[0], 10, 64); err != nil {
-			out.invalid(p.item(0), strconv.Quote(values[0]), "must be an integer when `operator` is 'Lt' or 'Gt'")
-		}
-	}
 }
 
 func checkToleration(p *path, t *corev1.Toleration, out *violations) {
 	switch t.GetOperator() {
 	case "Exists":
-		if t.GetValue() != "" {
-			out.invalid(p.field("operator"), strconv.Quote(t.GetOperator()), "value must be empty when `operator` is 'Exists'")
-		}
 	case "Lt", "Gt":
 		if _, err := strconv.ParseInt(t.GetValue(), 10, 64); err != nil {
 			out.invalid(p.field("value"), strconv.Quote(t.GetValue()), "must be an integer when `operator` is 'Lt' or 'Gt'")
@@ -132,28 +59,7 @@ func checkToleration(p *path, t *corev1.Toleration, out *violations) {
 			out.invalid(p.field("operator"), strconv.Quote(t.GetOperator()), "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}
 	}
-	if t.TolerationSeconds != nil && t.GetEffect() != "NoExecute" {
-		out.invalid(p.field("effect"), strconv.Quote(t.GetEffect()), "effect must be 'NoExecute' when `tolerationSeconds` is set")
-	}
 }
-
-func checkDeployment(p *path, s *appsv1.DeploymentSpec, out *violations) {
-	checkTemplate(p, "deployment", s.GetSelector(), s.GetTemplate(), out)
-	strategy, here := s.GetStrategy(), p.field("strategy").field("rollingUpdate")
-	switch {
-	case strategy.GetType() == "Recreate" && strategy.GetRollingUpdate() != nil:
-		out.forbidden(here, "may not be specified when strategy `type` is 'Recreate'")
-	case strategy.GetType() == "RollingUpdate":
-		if isZero(strategy.GetRollingUpdate().GetMaxUnavailable().AsInterface()) && isZero(strategy.GetRollingUpdate().GetMaxSurge().AsInterface()) {
-			out.invalid(here.field("maxUnavailable"), "0", "may not be 0 when `maxSurge` is 0")
-		}
-	}
-	if s.ProgressDeadlineSeconds != nil && s.GetProgressDeadlineSeconds() <= s.GetMinReadySeconds() {
-		out.invalid(p.field("progressDeadlineSeconds"), strconv.Itoa(int(s.GetProgressDeadlineSeconds())), "must be greater than minReadySeconds")
-	}
-}
-
-func isZero(v any) bool { return v == float64(0) || v == "0%" }
 
 // checkTemplate holds selector and template together, and refuses what a controller could not keep running.
 func checkTemplate(p *path, kind string, ls *metav1.LabelSelector, template *corev1.PodTemplateSpec, out *violations) {

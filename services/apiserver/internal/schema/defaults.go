@@ -117,6 +117,14 @@ func defaultNamespace(ns *corev1.Namespace) {
 	meta.Labels[nameLabel] = meta.GetName()
 }
 
+// MoveWriteOnly moves what an object holds for writing only to where it is kept, so that whoever compares it with what is
+// stored finds no difference.
+func MoveWriteOnly(obj proto.Message) {
+	if s, ok := obj.(*corev1.Secret); ok {
+		defaultSecret(s)
+	}
+}
+
 // defaultSecret moves stringData, which is for writing only, into data.
 func defaultSecret(s *corev1.Secret) {
 	for k, v := range s.GetStringData() {

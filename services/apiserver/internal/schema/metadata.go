@@ -37,10 +37,11 @@ func (s *Schema) metadata(meta *metav1.ObjectMeta, out *violations) {
 	for k, v := range meta.GetAnnotations() {
 		size += len(k) + len(v)
 	}
-	if size > maxAnnotations {
+	switch {
+	case size > maxAnnotations:
+		// Whatever else is wrong with so many is not worth finding.
 		out.add(p.field("annotations"), fmt.Sprintf("Too long: may not be more than %d bytes", maxAnnotations))
-	}
-	if size > 0 {
+	case size > 0:
 		s.annotationKeys(p.field("annotations"), meta.GetAnnotations(), out)
 	}
 	for i, f := range meta.GetFinalizers() {

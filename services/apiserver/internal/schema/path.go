@@ -41,10 +41,38 @@ func (p *path) String() string {
 	return before + "." + p.name
 }
 
+// last is the name of the field at the end of the path.
+func (p *path) last() string {
+	for ; p != nil; p = p.parent {
+		if p.name != "" && !p.entry {
+			return p.name
+		}
+	}
+	return "object"
+}
+
+// maxViolations bounds an answer: nobody reads more, and it travels in headers.
+const maxViolations = 200
+
 // violations collects what is wrong, in Kubernetes' words.
-type violations struct{ list []apierr.Violation }
+type violations struct {
+	list []apierr.Violation
+	more int
+}
+
+// all returns what is wrong and, beyond maxViolations, how much more there is.
+func (v *violations) all() []apierr.Violation {
+	if v.more > 0 {
+		return append(v.list, apierr.Violation{Message: "and " + strconv.Itoa(v.more) + " more"})
+	}
+	return v.list
+}
 
 func (v *violations) add(p *path, message string) {
+	if len(v.list) == maxViolations {
+		v.more++
+		return
+	}
 	v.list = append(v.list, apierr.Violation{Field: p.String(), Message: message})
 }
 

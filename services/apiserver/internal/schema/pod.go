@@ -16,12 +16,6 @@ func checkPodSpec(p *path, s *corev1.PodSpec, out *violations) {
 	checkContainerNames(p, s, out)
 	checkMounts(p, s, out)
 	checkHostPorts(p, s, out)
-	if s.GetNodeName() != "" && len(s.GetSchedulingGates()) > 0 {
-		out.forbidden(p.field("nodeName"), "cannot be set until all schedulingGates have been cleared")
-	}
-	if s.GetHostNetwork() && s.HostUsers != nil && !s.GetHostUsers() {
-		out.forbidden(p.field("hostNetwork"), "when `hostUsers` is false")
-	}
 }
 
 // lists are the containers that run, with the field that holds them.
@@ -117,32 +111,6 @@ func checkVolume(p *path, v *corev1.Volume, out *violations) {
 		for _, s := range sources[1:] {
 			out.forbidden(p.field(s), "may not specify more than 1 volume type")
 		}
-	}
-}
-
-func checkEnv(p *path, e *corev1.EnvVar, out *violations) {
-	from := e.GetValueFrom()
-	if from == nil {
-		return
-	}
-	here := p.field("valueFrom")
-	if e.GetValue() != "" {
-		out.invalid(here, "(valueFrom)", "may not be specified when `value` is not empty")
-	}
-	n := 0
-	for _, set := range []bool{
-		from.GetFieldRef() != nil, from.GetResourceFieldRef() != nil, from.GetConfigMapKeyRef() != nil,
-		from.GetSecretKeyRef() != nil, from.GetFileKeyRef() != nil,
-	} {
-		if set {
-			n++
-		}
-	}
-	switch {
-	case n == 0:
-		out.invalid(here, "(valueFrom)", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
-	case n > 1:
-		out.invalid(here, "(valueFrom)", "may not have more than one field specified at a time")
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package schema sets the defaults of objects and finds everything wrong with them. Most rules stand in the options of
-// the proto's fields and are compiled once per kind; rules that cross fields, and defaults that options cannot say, are
-// written by hand, one file per subject. It reads and changes nothing but the object it is given.
+// the proto's fields, those that cross fields in CEL in the options of its messages; all are compiled once per kind. What
+// neither can say is written by hand, one file per subject. It reads and changes nothing but the object it is given.
 package schema
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"cel.dev/cel-go/cel"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -34,6 +35,8 @@ type message struct {
 	fields []*field
 	// What lies in this message or below it; a subtree without any is not walked.
 	defaults, checks, immutables, unenforced bool
+	transitions                              bool
+	rules                                    []*rule                                         // in CEL
 	defaulter                                func(proto.Message)                             // by hand, before options
 	check                                    func(p *path, m proto.Message, out *violations) // by hand, after options
 }
@@ -50,9 +53,24 @@ type field struct {
 	keys    []protoreflect.FieldDescriptor // list_map_keys
 }
 
-// Compile reads the options of a kind's fields. An option that does not fit its field is an error.
-func Compile(k *kind.Kind) (*Schema, error) {
-	c := compiler{seen: map[protoreflect.FullName]*message{}}
+// Compiler compiles the schemas of kinds. What messages they share it compiles once.
+type Compiler struct {
+	seen map[protoreflect.FullName]*message
+	base *cel.Env // of all rules
+}
+
+// NewCompiler returns a compiler that has compiled nothing yet. It is not safe for concurrent use.
+func NewCompiler() (*Compiler, error) {
+	base, err := cel.NewEnv(cel.JSONFieldNames(true))
+	if err != nil {
+		return nil, fmt.Errorf("environment of rules: %w", err)
+	}
+	return &Compiler{seen: map[protoreflect.FullName]*message{}, base: base}, nil
+}
+
+// Compile reads the options of a kind's fields. An option that does not fit its field, and a rule that does not compile,
+// is an error.
+func (c *Compiler) Compile(k *kind.Kind) (*Schema, error) {
 	root, err := c.message(k.Message.Descriptor())
 	if err != nil {
 		return nil, err
@@ -60,17 +78,21 @@ func Compile(k *kind.Kind) (*Schema, error) {
 	return &Schema{kind: k, root: root}, nil
 }
 
-type compiler struct {
-	seen map[protoreflect.FullName]*message
-}
-
-func (c *compiler) message(d protoreflect.MessageDescriptor) (*message, error) {
+func (c *Compiler) message(d protoreflect.MessageDescriptor) (*message, error) {
 	if m, ok := c.seen[d.FullName()]; ok {
 		return m, nil
 	}
 	m := &message{name: d.FullName(), defaulter: defaulters[d.FullName()], check: checks[d.FullName()]}
 	m.defaults, m.checks = m.defaulter != nil, m.check != nil
 	c.seen[d.FullName()] = m
+	var err error
+	if m.rules, err = c.compileRules(d); err != nil {
+		return nil, err
+	}
+	for _, r := range m.rules {
+		m.checks = m.checks || !r.transition
+		m.transitions = m.transitions || r.transition
+	}
 	for i := range d.Fields().Len() {
 		f, err := c.field(d.Fields().Get(i))
 		if err != nil {
@@ -86,12 +108,13 @@ func (c *compiler) message(d protoreflect.MessageDescriptor) (*message, error) {
 			m.checks = m.checks || f.message.checks
 			m.immutables = m.immutables || f.message.immutables && f.message.name != metadataName
 			m.unenforced = m.unenforced || f.message.unenforced
+			m.transitions = m.transitions || f.message.transitions
 		}
 	}
 	return m, nil
 }
 
-func (c *compiler) field(fd protoreflect.FieldDescriptor) (*field, error) {
+func (c *Compiler) field(fd protoreflect.FieldDescriptor) (*field, error) {
 	f := &field{fd: fd, name: fd.JSONName(), options: optionsOf(fd)}
 	value := fd
 	if fd.IsMap() {
@@ -303,7 +326,7 @@ func (m *message) warn(p *path, msg protoreflect.Message, out *[]string) {
 func (s *Schema) ValidateCreate(obj proto.Message) []apierr.Violation {
 	out := &violations{}
 	s.validate(obj, out)
-	return out.list
+	return out.all()
 }
 
 // ValidateUpdate returns everything wrong with an object that replaces old, after Default.
@@ -311,10 +334,7 @@ func (s *Schema) ValidateUpdate(obj, old proto.Message) []apierr.Violation {
 	out := &violations{}
 	s.validate(obj, out)
 	s.root.unchanged(nil, obj.ProtoReflect(), old.ProtoReflect(), out)
-	if check := updateChecks[s.root.name]; check != nil {
-		check(obj, old, out)
-	}
-	return out.list
+	return out.all()
 }
 
 func (s *Schema) validate(obj proto.Message, out *violations) {

@@ -16,9 +16,18 @@ import (
 	"trireme.dev/services/apiserver/internal/schema"
 )
 
+func compiler(t testing.TB) *schema.Compiler {
+	t.Helper()
+	c, err := schema.NewCompiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func compile(t *testing.T, m proto.Message) *schema.Schema {
 	t.Helper()
-	s, err := schema.Compile(kind.Of(m.ProtoReflect().Type()))
+	s, err := compiler(t).Compile(kind.Of(m.ProtoReflect().Type()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,8 +35,9 @@ func compile(t *testing.T, m proto.Message) *schema.Schema {
 }
 
 func TestEveryKindCompiles(t *testing.T) {
+	c := compiler(t)
 	for _, k := range kind.Builtin().All() {
-		if _, err := schema.Compile(k); err != nil {
+		if _, err := c.Compile(k); err != nil {
 			t.Errorf("%s: %v", k, err)
 		}
 	}

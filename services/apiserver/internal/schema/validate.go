@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
@@ -51,6 +52,7 @@ func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
 			f.message.validate(here, v.Message(), out)
 		}
 	}
+	m.ask(p, msg, out)
 	if m.check != nil {
 		m.check(p, msg.Interface(), out)
 	}
@@ -101,11 +103,16 @@ func quote(fd protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return v.String()
 }
 
-// unchanged refuses changes of immutable fields. Elements of lists are told apart by their keys; in lists without keys
+// unchanged refuses changes of immutable fields, and those that a rule refuses. Elements of lists are told apart by their keys; in lists without keys
 // nothing is immutable.
 func (m *message) unchanged(p *path, msg, old protoreflect.Message, out *violations) {
-	if !m.immutables || m.name == metadataName {
+	if !m.immutables && !m.transitions || m.name == metadataName {
 		return
+	}
+	for _, r := range m.rules {
+		if r.transition {
+			r.ask(p, msg, old, out)
+		}
 	}
 	for _, f := range m.fields {
 		has, had := msg.Has(f.fd), old.Has(f.fd)
@@ -115,7 +122,7 @@ func (m *message) unchanged(p *path, msg, old protoreflect.Message, out *violati
 			}
 			continue
 		}
-		if f.message == nil || !f.message.immutables || !has || !had || f.fd.IsMap() {
+		if f.message == nil || !f.message.immutables && !f.message.transitions || !has || !had || f.fd.IsMap() {
 			continue
 		}
 		here := p.field(f.name)
@@ -152,6 +159,11 @@ func describe(fd protoreflect.FieldDescriptor, m protoreflect.Message) string {
 	case !m.Has(fd):
 		return "null"
 	case fd.IsList(), fd.IsMap(), fd.Message() != nil:
+		if v, ok := m.Get(fd).Interface().(protoreflect.Message); ok {
+			if scalar, ok := v.Interface().(*structpb.Value); ok {
+				return fmt.Sprint(scalar.AsInterface())
+			}
+		}
 		return "(" + fd.JSONName() + ")"
 	}
 	return quote(fd, m.Get(fd))

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on by one, and all
@@ -198,4 +199,17 @@ func PrefixEnd(prefix string) string {
 		}
 	}
 	return ""
+}
+
+// KindPrefix is the part of a key that names its kind: /trireme/<group>/<plural>/. It is empty for a key without one.
+func KindPrefix(key string) string {
+	end := 0
+	for range 4 {
+		i := strings.IndexByte(key[end:], '/')
+		if i < 0 {
+			return ""
+		}
+		end += i + 1
+	}
+	return key[:end]
 }

@@ -157,7 +157,7 @@ func (c *Cache) load(ctx context.Context) error {
 		}
 		opts.Revision = page.Revision
 		for _, e := range page.Entries {
-			if t := c.topics[kindPrefix(e.Key)]; t != nil {
+			if t := c.topics[storage.KindPrefix(e.Key)]; t != nil {
 				trees[t].ReplaceOrInsert(&Object{Key: e.Key, Revision: e.Revision, stored: e.Value})
 			}
 		}
@@ -192,10 +192,10 @@ func (c *Cache) dispatch(b storage.Batch) {
 // apply hands the events of one revision to the kinds that they belong to.
 func (c *Cache) apply(events []storage.Event, now time.Time) {
 	for len(events) > 0 {
-		prefix := kindPrefix(events[0].Key)
+		prefix := storage.KindPrefix(events[0].Key)
 		same, rest := events, []storage.Event(nil)
 		for i := range events {
-			if kindPrefix(events[i].Key) != prefix {
+			if storage.KindPrefix(events[i].Key) != prefix {
 				// Rare: a transaction over several kinds. Each kind takes its events whole.
 				same, rest = partition(events, prefix)
 				break
@@ -210,7 +210,7 @@ func (c *Cache) apply(events []storage.Event, now time.Time) {
 
 func partition(events []storage.Event, prefix string) (same, rest []storage.Event) {
 	for _, e := range events {
-		if kindPrefix(e.Key) == prefix {
+		if storage.KindPrefix(e.Key) == prefix {
 			same = append(same, e)
 		} else {
 			rest = append(rest, e)
@@ -238,22 +238,9 @@ func (c *Cache) sweep(now time.Time) {
 // Position returns the revision up to which everything has been handed out; 0 before the cache is loaded.
 func (c *Cache) Position() int64 { return c.position.Load() }
 
-// kindPrefix returns the part of a key that names its kind: /trireme/<group>/<plural>/.
-func kindPrefix(key string) string {
-	end := 0
-	for range 4 {
-		i := strings.IndexByte(key[end:], '/')
-		if i < 0 {
-			return ""
-		}
-		end += i + 1
-	}
-	return key[:end]
-}
-
 // SplitKey returns namespace and name of a key; the namespace of cluster-scoped kinds is empty.
 func SplitKey(key string) (namespace, name string) {
-	rest := key[len(kindPrefix(key)):]
+	rest := key[len(storage.KindPrefix(key)):]
 	if i := strings.IndexByte(rest, '/'); i >= 0 {
 		return rest[:i], rest[i+1:]
 	}

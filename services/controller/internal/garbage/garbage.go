@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -71,7 +72,7 @@ func (c *Collector) handler(r *reconcile.Runner, k *kind.Kind) informer.Handler[
 func (c *Collector) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	o, ok := c.graph.get(key.Name)
 	if ok && o.waits != "" {
-		return reconcile.Result{}, c.letGo(ctx, key.Name, o)
+		return c.letGo(ctx, key.Name, o)
 	}
 	if !ok || len(o.owners) == 0 {
 		return reconcile.Result{}, nil
@@ -92,10 +93,25 @@ func (c *Collector) Reconcile(ctx context.Context, key reconcile.Key) (reconcile
 	case len(dangling) == 0:
 		return reconcile.Result{}, nil
 	case len(solid) == 0:
+		if stale, err := c.stale(ctx, key.Name, o); err != nil || stale {
+			return reconcile.Result{After: lookAgain}, err
+		}
 		return reconcile.Result{}, c.delete(ctx, key.Name, o, "Background")
 	default:
 		return reconcile.Result{}, c.strip(ctx, key.Name, o, solid)
 	}
+}
+
+// stale tells whether an object has other owners than the graph knows of: one that was just orphaned is no garbage.
+func (c *Collector) stale(ctx context.Context, uid string, o object) (bool, error) {
+	live, err := client.Dynamic(c.conn, o.kind).Get(ctx, o.namespace, o.name)
+	if apierr.IsNotFound(err) || err == nil && live.GetMetadata().GetUid() != uid {
+		return false, nil // the deletion finds that out as well
+	}
+	if err != nil {
+		return false, fmt.Errorf("owners of %s: %w", o.kind.Key(o.namespace, o.name), err)
+	}
+	return !slices.EqualFunc(live.GetMetadata().GetOwnerReferences(), o.owners, func(a, b *metav1.OwnerReference) bool { return a.GetUid() == b.GetUid() }), nil
 }
 
 // exists tells whether an owner does. What the graph does not know is asked of the gateway: it may be too new, or of a

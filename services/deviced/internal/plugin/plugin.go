@@ -14,7 +14,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -155,10 +154,15 @@ func (p *Plugin) keepRegistered(ctx context.Context, watcher *fsnotify.Watcher) 
 	default:
 	}
 	said := ""
+	var agent os.FileInfo // the socket that the registration went to
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		err := p.register(ctx)
+		var err error
+		agent, err = p.register(ctx)
 		if err == nil {
 			break
+		}
+		if errors.Is(err, errAnew) {
+			return err
 		}
 		if text := err.Error(); text != said {
 			said = text
@@ -181,7 +185,7 @@ func (p *Plugin) keepRegistered(ctx context.Context, watcher *fsnotify.Watcher) 
 			if !ok {
 				return fmt.Errorf("watch %s ended", p.dir)
 			}
-			if filepath.Base(event.Name) == agentSocket && event.Has(fsnotify.Create) {
+			if filepath.Base(event.Name) == agentSocket && event.Has(fsnotify.Create) && !p.still(agent) {
 				p.logger.LogAttrs(ctx, slog.LevelInfo, "the node agent's socket was made anew")
 				return errAnew
 			}
@@ -219,15 +223,27 @@ func (p *Plugin) waitForAgent(ctx context.Context, watcher *fsnotify.Watcher, pa
 	}
 }
 
-// register asks the agent once to take the plugin up.
-func (p *Plugin) register(ctx context.Context) error {
+// still reports whether the agent's socket is the one that was seen before: an event may tell of the making of the very
+// socket over which the plugin has registered meanwhile. A number alone may be given again.
+func (p *Plugin) still(seen os.FileInfo) bool {
+	now, err := os.Stat(filepath.Join(p.dir, agentSocket))
+	return err == nil && os.SameFile(seen, now) && seen.ModTime().Equal(now.ModTime())
+}
+
+// register asks the agent once to take the plugin up, and returns the socket over which it did.
+func (p *Plugin) register(ctx context.Context) (os.FileInfo, error) {
 	path := filepath.Join(p.dir, agentSocket)
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("node agent's socket: %w", err)
+	agent, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("node agent's socket: %w", err)
+	}
+	// An agent deletes what it finds before it listens: one that listens now may have deleted our socket.
+	if _, err := os.Stat(filepath.Join(p.dir, p.endpoint)); err != nil {
+		return nil, errAnew
 	}
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return fmt.Errorf("dial the node agent: %w", err)
+		return nil, fmt.Errorf("dial the node agent: %w", err)
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
@@ -239,9 +255,9 @@ func (p *Plugin) register(ctx context.Context) error {
 		Options:      p.options(),
 	})
 	if err != nil {
-		return fmt.Errorf("register: %w", apierr.FromStatus(err))
+		return nil, fmt.Errorf("register: %w", apierr.FromStatus(err))
 	}
-	return nil
+	return agent, nil
 }
 
 func (p *Plugin) options() *v1beta1.DevicePluginOptions {
@@ -296,9 +312,9 @@ func wire(devices []inventory.Device) []*v1beta1.Device {
 func (p *Plugin) GetPreferredAllocation(ctx context.Context, in *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	out := &v1beta1.PreferredAllocationResponse{}
 	for _, c := range in.GetContainerRequests() {
-		span := p.decide(ctx)
-		ids, err := p.pool.Prefer(c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()))
-		decided(span, ids, err)
+		ids, err := p.decide(ctx, func() ([]string, error) {
+			return p.pool.Prefer(c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()))
+		})
 		if err != nil {
 			return nil, invalid(err)
 		}
@@ -311,13 +327,15 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context, in *v1beta1.Preferr
 func (p *Plugin) Allocate(ctx context.Context, in *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	out := &v1beta1.AllocateResponse{}
 	for _, c := range in.GetContainerRequests() {
-		span := p.decide(ctx)
-		grant, err := p.pool.Grant(c.GetDevicesIds())
-		decided(span, c.GetDevicesIds(), err)
+		var grant Grant
+		ids, err := p.decide(ctx, func() (ids []string, err error) {
+			grant, err = p.pool.Grant(c.GetDevicesIds())
+			return c.GetDevicesIds(), err
+		})
 		if err != nil {
 			return nil, invalid(err)
 		}
-		p.grants.Add(ctx, int64(len(c.GetDevicesIds())), p.grantOf)
+		p.grants.Add(ctx, int64(len(ids)), p.grantOf)
 		response := &v1beta1.ContainerAllocateResponse{Envs: grant.Env}
 		for _, n := range grant.Nodes {
 			response.Devices = append(response.Devices, &v1beta1.DeviceSpec{
@@ -329,18 +347,16 @@ func (p *Plugin) Allocate(ctx context.Context, in *v1beta1.AllocateRequest) (*v1
 	return out, nil
 }
 
-// decide begins the span of a decision about devices in ctx's trace, decided ends it.
-func (p *Plugin) decide(ctx context.Context) trace.Span {
+// decide chooses devices in a span of ctx's trace.
+func (p *Plugin) decide(ctx context.Context, choose func() ([]string, error)) ([]string, error) {
 	_, span := tracing.Start(ctx, "allocator", tracing.KeyResource.String(p.pool.Resource))
-	return span
-}
-
-func decided(span trace.Span, ids []string, err error) {
+	defer span.End()
+	ids, err := choose()
 	if span.IsRecording() {
 		span.SetAttributes(tracing.KeyDevices.StringSlice(ids), tracing.KeyCount.Int(len(ids)))
 	}
 	tracing.Fail(span, err)
-	span.End()
+	return ids, err
 }
 
 // PreStartContainer has nothing to do: the options say that it need not be called.

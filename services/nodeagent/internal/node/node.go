@@ -99,7 +99,7 @@ type Manager struct {
 func New(cfg Config, deps Deps) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, deps: deps, started: time.Now(), poke: make(chan struct{}, 1),
-		nodes: client.For[*corev1.Node](deps.Conn).With(&metav1.WriteOptions{FieldManager: "trireme-nodeagent"}),
+		nodes: client.For[*corev1.Node](deps.Conn),
 	}
 	if cfg.Machine != nil {
 		m.machine = *cfg.Machine

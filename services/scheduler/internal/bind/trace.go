@@ -37,10 +37,11 @@ func begin(ctx context.Context, batch []*job) (context.Context, *call) {
 		t, _ := j.ctx.Value(tracedKey{}).(traced)
 		for _, binding := range j.group {
 			if sc, ok := t.pods[binding.GetPodUid()]; ok {
-				begun := time.Now()
-				carried, span := tracing.StartAt(trace.ContextWithRemoteSpanContext(ctx, sc), "Bind", begun,
+				c := &call{begun: time.Now(), carriersPod: binding.GetPodUid()}
+				var carried context.Context
+				carried, c.carrier = tracing.StartAt(trace.ContextWithRemoteSpanContext(ctx, sc), "Bind", c.begun,
 					tracing.KeyNode.String(binding.GetNodeName()))
-				return carried, &call{begun: begun, carrier: span, carriersPod: binding.GetPodUid()}
+				return carried, c
 			}
 		}
 	}

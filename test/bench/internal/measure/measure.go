@@ -37,10 +37,11 @@ func (r *Results) Add(name string, value float64, unit string, limit float64) {
 	*r = append(*r, out)
 }
 
-// Report prints the table and appends the lines to a file, which is made where it is missing.
-func (r Results) Report(file string) error {
+// Report prints the table, in which limit heads the column of limits, and appends the lines to a file, which is made where
+// it is missing.
+func (r Results) Report(file, limit string) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tVALUE\tUNIT\tLIMIT\tRATIO")
+	fmt.Fprintf(w, "NAME\tVALUE\tUNIT\t%s\tRATIO\n", limit)
 	for _, r := range r {
 		limit, ratio := "-", "-"
 		if r.Limit > 0 {

@@ -20,7 +20,6 @@ import (
 	"trireme.dev/client/kind"
 	"trireme.dev/client/manifest"
 	"trireme.dev/cmd/trireme/internal/cli/table"
-	"trireme.dev/cmd/trireme/internal/lastapplied"
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
@@ -99,10 +98,13 @@ func (p *page) head(meta *metav1.ObjectMeta) {
 	}
 }
 
+// lastApplied is where kubectl keeps the manifest that it applied: too long to read.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
 func (p *page) labels(meta *metav1.ObjectMeta) {
 	p.pairs(0, "Labels", meta.GetLabels())
 	annotations := maps.Clone(meta.GetAnnotations())
-	delete(annotations, lastapplied.Annotation)
+	delete(annotations, lastApplied)
 	p.pairs(0, "Annotations", annotations)
 }
 

@@ -522,12 +522,12 @@ var File_trireme_apps_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_trireme_apps_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" trireme/apps/v1/deployment.proto\x12\x0ftrireme.apps.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"trireme/core/v1/pod_template.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x82\x03\n" +
+	" trireme/apps/v1/deployment.proto\x12\x0ftrireme.apps.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"trireme/core/v1/pod_template.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x84\x03\n" +
 	"\n" +
 	"Deployment\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12;\n" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.trireme.apps.v1.DeploymentSpecB\x06\xaa\xbb\x18\x02\b\x01R\x04spec\x129\n" +
-	"\x06status\x18\x03 \x01(\v2!.trireme.apps.v1.DeploymentStatusR\x06status:\xc2\x01\xa2\xbb\x18\xbd\x01\n" +
+	"\x06status\x18\x03 \x01(\v2!.trireme.apps.v1.DeploymentStatusR\x06status:\xc4\x01\xa2\xbb\x18\xbf\x01\n" +
 	"\x04apps\x12\x02v1\x1a\n" +
 	"Deployment\"\vdeployments(\x012\x06deploy:\aapps/v1B\a\n" +
 	"\x05READYB%\n" +
@@ -538,7 +538,7 @@ const file_trireme_apps_v1_deployment_proto_rawDesc = "" +
 	"CONTAINERS\x18\x01B\n" +
 	"\n" +
 	"\x06IMAGES\x18\x01B\f\n" +
-	"\bSELECTOR\x18\x01j\x03all\"\xe7\x04\n" +
+	"\bSELECTOR\x18\x01j\x03allp\x01\"\xfc\x05\n" +
 	"\x0eDeploymentSpec\x12*\n" +
 	"\breplicas\x18\x01 \x01(\x05B\t\xaa\xbb\x18\x05\x12\x0110\x00H\x00R\breplicas\x88\x01\x01\x12D\n" +
 	"\bselector\x18\x02 \x01(\v2\x1e.trireme.meta.v1.LabelSelectorB\b\xaa\xbb\x18\x04\b\x01\x18\x01R\bselector\x12D\n" +
@@ -549,19 +549,22 @@ const file_trireme_apps_v1_deployment_proto_rawDesc = "" +
 	"\x16revision_history_limit\x18\x06 \x01(\x05B\n" +
 	"\xaa\xbb\x18\x06\x12\x02100\x00H\x02R\x14revisionHistoryLimit\x88\x01\x01\x12\x1b\n" +
 	"\x06paused\x18\a \x01(\bH\x03R\x06paused\x88\x01\x01\x12L\n" +
-	"\x19progress_deadline_seconds\x18\b \x01(\x05B\v\xaa\xbb\x18\a\x12\x036000\x00H\x04R\x17progressDeadlineSeconds\x88\x01\x01B\v\n" +
+	"\x19progress_deadline_seconds\x18\b \x01(\x05B\v\xaa\xbb\x18\a\x12\x036000\x00H\x04R\x17progressDeadlineSeconds\x88\x01\x01:\x92\x01\xb2\xbb\x18\x8d\x01\n" +
+	"3self.progressDeadlineSeconds > self.minReadySeconds\x12$must be greater than minReadySeconds\"\x17progressDeadlineSeconds*\x17progressDeadlineSecondsB\v\n" +
 	"\t_replicasB\x14\n" +
 	"\x12_min_ready_secondsB\x19\n" +
 	"\x17_revision_history_limitB\t\n" +
 	"\a_pausedB\x1c\n" +
-	"\x1a_progress_deadline_seconds\"\xb7\x01\n" +
+	"\x1a_progress_deadline_seconds\"\xaf\x02\n" +
 	"\x12DeploymentStrategy\x12G\n" +
 	"\x04type\x18\x01 \x01(\tB.\xaa\xbb\x18*\x12\x0f\"RollingUpdate\"Z\rRollingUpdateZ\bRecreateH\x00R\x04type\x88\x01\x01\x12O\n" +
-	"\x0erolling_update\x18\x02 \x01(\v2(.trireme.apps.v1.RollingUpdateDeploymentR\rrollingUpdateB\a\n" +
-	"\x05_type\"\xad\x01\n" +
+	"\x0erolling_update\x18\x02 \x01(\v2(.trireme.apps.v1.RollingUpdateDeploymentR\rrollingUpdate:v\xb2\xbb\x18r\n" +
+	"\x17self.type != 'Recreate'\x127may not be specified when strategy `type` is 'Recreate'\x18\x01\"\rrollingUpdate*\rrollingUpdateB\a\n" +
+	"\x05_type\"\xd2\x02\n" +
 	"\x17RollingUpdateDeployment\x12N\n" +
 	"\x0fmax_unavailable\x18\x01 \x01(\v2\x16.google.protobuf.ValueB\r\xaa\xbb\x18\t\x12\x05\"25%\"(\x04R\x0emaxUnavailable\x12B\n" +
-	"\tmax_surge\x18\x02 \x01(\v2\x16.google.protobuf.ValueB\r\xaa\xbb\x18\t\x12\x05\"25%\"(\x04R\bmaxSurge\"\xf8\x03\n" +
+	"\tmax_surge\x18\x02 \x01(\v2\x16.google.protobuf.ValueB\r\xaa\xbb\x18\t\x12\x05\"25%\"(\x04R\bmaxSurge:\xa2\x01\xb2\xbb\x18\x9d\x01\n" +
+	"N!(self.maxUnavailable in [dyn(0), '0%']) || !(self.maxSurge in [dyn(0), '0%'])\x12!may not be 0 when `maxSurge` is 0\"\x0emaxUnavailable*\x0emaxUnavailable*\bmaxSurge\"\xf8\x03\n" +
 	"\x10DeploymentStatus\x12/\n" +
 	"\x13observed_generation\x18\x01 \x01(\x03R\x12observedGeneration\x12\x1a\n" +
 	"\breplicas\x18\x02 \x01(\x05R\breplicas\x12)\n" +

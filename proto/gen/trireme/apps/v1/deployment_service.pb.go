@@ -374,7 +374,7 @@ var File_trireme_apps_v1_deployment_service_proto protoreflect.FileDescriptor
 
 const file_trireme_apps_v1_deployment_service_proto_rawDesc = "" +
 	"\n" +
-	"(trireme/apps/v1/deployment_service.proto\x12\x0ftrireme.apps.v1\x1a trireme/apps/v1/deployment.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1btrireme/meta/v1/verbs.proto\"\x87\x01\n" +
+	"(trireme/apps/v1/deployment_service.proto\x12\x0ftrireme.apps.v1\x1a trireme/apps/v1/deployment.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1btrireme/meta/v1/scale.proto\x1a\x1btrireme/meta/v1/verbs.proto\"\x87\x01\n" +
 	"\x17CreateDeploymentRequest\x123\n" +
 	"\x06object\x18\x01 \x01(\v2\x1b.trireme.apps.v1.DeploymentR\x06object\x127\n" +
 	"\aoptions\x18\x02 \x01(\v2\x1d.trireme.meta.v1.WriteOptionsR\aoptions\"\x87\x01\n" +
@@ -394,7 +394,7 @@ const file_trireme_apps_v1_deployment_service_proto_rawDesc = "" +
 	"\x12initial_events_end\x18\x04 \x01(\bR\x10initialEventsEnd\"\x80\x01\n" +
 	"\x14DeploymentWatchEvent\x123\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1f.trireme.meta.v1.WatchEventTypeR\x04type\x123\n" +
-	"\x06object\x18\x02 \x01(\v2\x1b.trireme.apps.v1.DeploymentR\x06object2\xe5\x05\n" +
+	"\x06object\x18\x02 \x01(\v2\x1b.trireme.apps.v1.DeploymentR\x06object2\xf2\x06\n" +
 	"\x11DeploymentService\x12O\n" +
 	"\x06Create\x12(.trireme.apps.v1.CreateDeploymentRequest\x1a\x1b.trireme.apps.v1.Deployment\x12?\n" +
 	"\x03Get\x12\x1b.trireme.meta.v1.GetRequest\x1a\x1b.trireme.apps.v1.Deployment\x12G\n" +
@@ -404,7 +404,9 @@ const file_trireme_apps_v1_deployment_service_proto_rawDesc = "" +
 	"\fUpdateStatus\x12..trireme.apps.v1.UpdateDeploymentStatusRequest\x1a\x1b.trireme.apps.v1.Deployment\x12C\n" +
 	"\x05Patch\x12\x1d.trireme.meta.v1.PatchRequest\x1a\x1b.trireme.apps.v1.Deployment\x12E\n" +
 	"\x06Delete\x12\x1e.trireme.meta.v1.DeleteRequest\x1a\x1b.trireme.apps.v1.Deployment\x12g\n" +
-	"\x10DeleteCollection\x12(.trireme.meta.v1.DeleteCollectionRequest\x1a).trireme.meta.v1.DeleteCollectionResponseB.Z,trireme.dev/proto/gen/trireme/apps/v1;appsv1b\x06proto3"
+	"\x10DeleteCollection\x12(.trireme.meta.v1.DeleteCollectionRequest\x1a).trireme.meta.v1.DeleteCollectionResponse\x12?\n" +
+	"\bGetScale\x12\x1b.trireme.meta.v1.GetRequest\x1a\x16.trireme.meta.v1.Scale\x12J\n" +
+	"\vUpdateScale\x12#.trireme.meta.v1.UpdateScaleRequest\x1a\x16.trireme.meta.v1.ScaleB.Z,trireme.dev/proto/gen/trireme/apps/v1;appsv1b\x06proto3"
 
 var (
 	file_trireme_apps_v1_deployment_service_proto_rawDescOnce sync.Once
@@ -436,7 +438,9 @@ var file_trireme_apps_v1_deployment_service_proto_goTypes = []any{
 	(*v1.PatchRequest)(nil),               // 13: trireme.meta.v1.PatchRequest
 	(*v1.DeleteRequest)(nil),              // 14: trireme.meta.v1.DeleteRequest
 	(*v1.DeleteCollectionRequest)(nil),    // 15: trireme.meta.v1.DeleteCollectionRequest
-	(*v1.DeleteCollectionResponse)(nil),   // 16: trireme.meta.v1.DeleteCollectionResponse
+	(*v1.UpdateScaleRequest)(nil),         // 16: trireme.meta.v1.UpdateScaleRequest
+	(*v1.DeleteCollectionResponse)(nil),   // 17: trireme.meta.v1.DeleteCollectionResponse
+	(*v1.Scale)(nil),                      // 18: trireme.meta.v1.Scale
 }
 var file_trireme_apps_v1_deployment_service_proto_depIdxs = []int32{
 	6,  // 0: trireme.apps.v1.CreateDeploymentRequest.object:type_name -> trireme.apps.v1.Deployment
@@ -459,17 +463,21 @@ var file_trireme_apps_v1_deployment_service_proto_depIdxs = []int32{
 	13, // 17: trireme.apps.v1.DeploymentService.Patch:input_type -> trireme.meta.v1.PatchRequest
 	14, // 18: trireme.apps.v1.DeploymentService.Delete:input_type -> trireme.meta.v1.DeleteRequest
 	15, // 19: trireme.apps.v1.DeploymentService.DeleteCollection:input_type -> trireme.meta.v1.DeleteCollectionRequest
-	6,  // 20: trireme.apps.v1.DeploymentService.Create:output_type -> trireme.apps.v1.Deployment
-	6,  // 21: trireme.apps.v1.DeploymentService.Get:output_type -> trireme.apps.v1.Deployment
-	3,  // 22: trireme.apps.v1.DeploymentService.List:output_type -> trireme.apps.v1.DeploymentList
-	4,  // 23: trireme.apps.v1.DeploymentService.Watch:output_type -> trireme.apps.v1.DeploymentWatchResponse
-	6,  // 24: trireme.apps.v1.DeploymentService.Update:output_type -> trireme.apps.v1.Deployment
-	6,  // 25: trireme.apps.v1.DeploymentService.UpdateStatus:output_type -> trireme.apps.v1.Deployment
-	6,  // 26: trireme.apps.v1.DeploymentService.Patch:output_type -> trireme.apps.v1.Deployment
-	6,  // 27: trireme.apps.v1.DeploymentService.Delete:output_type -> trireme.apps.v1.Deployment
-	16, // 28: trireme.apps.v1.DeploymentService.DeleteCollection:output_type -> trireme.meta.v1.DeleteCollectionResponse
-	20, // [20:29] is the sub-list for method output_type
-	11, // [11:20] is the sub-list for method input_type
+	10, // 20: trireme.apps.v1.DeploymentService.GetScale:input_type -> trireme.meta.v1.GetRequest
+	16, // 21: trireme.apps.v1.DeploymentService.UpdateScale:input_type -> trireme.meta.v1.UpdateScaleRequest
+	6,  // 22: trireme.apps.v1.DeploymentService.Create:output_type -> trireme.apps.v1.Deployment
+	6,  // 23: trireme.apps.v1.DeploymentService.Get:output_type -> trireme.apps.v1.Deployment
+	3,  // 24: trireme.apps.v1.DeploymentService.List:output_type -> trireme.apps.v1.DeploymentList
+	4,  // 25: trireme.apps.v1.DeploymentService.Watch:output_type -> trireme.apps.v1.DeploymentWatchResponse
+	6,  // 26: trireme.apps.v1.DeploymentService.Update:output_type -> trireme.apps.v1.Deployment
+	6,  // 27: trireme.apps.v1.DeploymentService.UpdateStatus:output_type -> trireme.apps.v1.Deployment
+	6,  // 28: trireme.apps.v1.DeploymentService.Patch:output_type -> trireme.apps.v1.Deployment
+	6,  // 29: trireme.apps.v1.DeploymentService.Delete:output_type -> trireme.apps.v1.Deployment
+	17, // 30: trireme.apps.v1.DeploymentService.DeleteCollection:output_type -> trireme.meta.v1.DeleteCollectionResponse
+	18, // 31: trireme.apps.v1.DeploymentService.GetScale:output_type -> trireme.meta.v1.Scale
+	18, // 32: trireme.apps.v1.DeploymentService.UpdateScale:output_type -> trireme.meta.v1.Scale
+	22, // [22:33] is the sub-list for method output_type
+	11, // [11:22] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name

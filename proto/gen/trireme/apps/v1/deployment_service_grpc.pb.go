@@ -29,6 +29,8 @@ const (
 	DeploymentService_Patch_FullMethodName            = "/trireme.apps.v1.DeploymentService/Patch"
 	DeploymentService_Delete_FullMethodName           = "/trireme.apps.v1.DeploymentService/Delete"
 	DeploymentService_DeleteCollection_FullMethodName = "/trireme.apps.v1.DeploymentService/DeleteCollection"
+	DeploymentService_GetScale_FullMethodName         = "/trireme.apps.v1.DeploymentService/GetScale"
+	DeploymentService_UpdateScale_FullMethodName      = "/trireme.apps.v1.DeploymentService/UpdateScale"
 )
 
 // DeploymentServiceClient is the client API for DeploymentService service.
@@ -76,6 +78,13 @@ type DeploymentServiceClient interface {
 	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
 	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
+	// GetScale returns how many replicas a deployment is to have and has. Called by autoscalers and the CLI. Idempotent; reads
+	// one revision. Fails with NotFound.
+	GetScale(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*v1.Scale, error)
+	// UpdateScale sets how many replicas a deployment is to have, and nothing else. Called by autoscalers and the CLI.
+	// Idempotent. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Invalid, and Conflict
+	// where the scale carries a resourceVersion or uid that the object no longer has.
+	UpdateScale(ctx context.Context, in *v1.UpdateScaleRequest, opts ...grpc.CallOption) (*v1.Scale, error)
 }
 
 type deploymentServiceClient struct {
@@ -194,6 +203,26 @@ func (c *deploymentServiceClient) DeleteCollection(ctx context.Context, in *v1.D
 	return out, nil
 }
 
+func (c *deploymentServiceClient) GetScale(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*v1.Scale, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.Scale)
+	err := c.cc.Invoke(ctx, DeploymentService_GetScale_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *deploymentServiceClient) UpdateScale(ctx context.Context, in *v1.UpdateScaleRequest, opts ...grpc.CallOption) (*v1.Scale, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.Scale)
+	err := c.cc.Invoke(ctx, DeploymentService_UpdateScale_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DeploymentServiceServer is the server API for DeploymentService service.
 // All implementations must embed UnimplementedDeploymentServiceServer
 // for forward compatibility.
@@ -239,6 +268,13 @@ type DeploymentServiceServer interface {
 	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
 	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
+	// GetScale returns how many replicas a deployment is to have and has. Called by autoscalers and the CLI. Idempotent; reads
+	// one revision. Fails with NotFound.
+	GetScale(context.Context, *v1.GetRequest) (*v1.Scale, error)
+	// UpdateScale sets how many replicas a deployment is to have, and nothing else. Called by autoscalers and the CLI.
+	// Idempotent. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Invalid, and Conflict
+	// where the scale carries a resourceVersion or uid that the object no longer has.
+	UpdateScale(context.Context, *v1.UpdateScaleRequest) (*v1.Scale, error)
 	mustEmbedUnimplementedDeploymentServiceServer()
 }
 
@@ -275,6 +311,12 @@ func (UnimplementedDeploymentServiceServer) Delete(context.Context, *v1.DeleteRe
 }
 func (UnimplementedDeploymentServiceServer) DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteCollection not implemented")
+}
+func (UnimplementedDeploymentServiceServer) GetScale(context.Context, *v1.GetRequest) (*v1.Scale, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetScale not implemented")
+}
+func (UnimplementedDeploymentServiceServer) UpdateScale(context.Context, *v1.UpdateScaleRequest) (*v1.Scale, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateScale not implemented")
 }
 func (UnimplementedDeploymentServiceServer) mustEmbedUnimplementedDeploymentServiceServer() {}
 func (UnimplementedDeploymentServiceServer) testEmbeddedByValue()                           {}
@@ -445,6 +487,42 @@ func _DeploymentService_DeleteCollection_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DeploymentService_GetScale_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.GetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DeploymentServiceServer).GetScale(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DeploymentService_GetScale_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DeploymentServiceServer).GetScale(ctx, req.(*v1.GetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DeploymentService_UpdateScale_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.UpdateScaleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DeploymentServiceServer).UpdateScale(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DeploymentService_UpdateScale_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DeploymentServiceServer).UpdateScale(ctx, req.(*v1.UpdateScaleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // DeploymentService_ServiceDesc is the grpc.ServiceDesc for DeploymentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -479,6 +557,14 @@ var DeploymentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteCollection",
 			Handler:    _DeploymentService_DeleteCollection_Handler,
+		},
+		{
+			MethodName: "GetScale",
+			Handler:    _DeploymentService_GetScale_Handler,
+		},
+		{
+			MethodName: "UpdateScale",
+			Handler:    _DeploymentService_UpdateScale_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

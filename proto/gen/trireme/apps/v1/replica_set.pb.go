@@ -348,12 +348,12 @@ var File_trireme_apps_v1_replica_set_proto protoreflect.FileDescriptor
 
 const file_trireme_apps_v1_replica_set_proto_rawDesc = "" +
 	"\n" +
-	"!trireme/apps/v1/replica_set.proto\x12\x0ftrireme.apps.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"trireme/core/v1/pod_template.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x8f\x03\n" +
+	"!trireme/apps/v1/replica_set.proto\x12\x0ftrireme.apps.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"trireme/core/v1/pod_template.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x91\x03\n" +
 	"\n" +
 	"ReplicaSet\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12;\n" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.trireme.apps.v1.ReplicaSetSpecB\x06\xaa\xbb\x18\x02\b\x01R\x04spec\x129\n" +
-	"\x06status\x18\x03 \x01(\v2!.trireme.apps.v1.ReplicaSetStatusR\x06status:\xcf\x01\xa2\xbb\x18\xca\x01\n" +
+	"\x06status\x18\x03 \x01(\v2!.trireme.apps.v1.ReplicaSetStatusR\x06status:\xd1\x01\xa2\xbb\x18\xcc\x01\n" +
 	"\x04apps\x12\x02v1\x1a\n" +
 	"ReplicaSet\"\vreplicasets(\x012\x02rs:\aapps/v1B\x19\n" +
 	"\aDESIRED\x12\x0e.spec.replicasB\x1b\n" +
@@ -363,7 +363,7 @@ const file_trireme_apps_v1_replica_set_proto_rawDesc = "" +
 	"CONTAINERS\x18\x01B\n" +
 	"\n" +
 	"\x06IMAGES\x18\x01B\f\n" +
-	"\bSELECTOR\x18\x01R\x0fstatus.replicasj\x03all\"\xa4\x02\n" +
+	"\bSELECTOR\x18\x01R\x0fstatus.replicasj\x03allp\x01\"\xa4\x02\n" +
 	"\x0eReplicaSetSpec\x12*\n" +
 	"\breplicas\x18\x01 \x01(\x05B\t\xaa\xbb\x18\x05\x12\x0110\x00H\x00R\breplicas\x88\x01\x01\x127\n" +
 	"\x11min_ready_seconds\x18\x02 \x01(\x05B\x06\xaa\xbb\x18\x020\x00H\x01R\x0fminReadySeconds\x88\x01\x01\x12D\n" +

@@ -374,7 +374,7 @@ var File_trireme_apps_v1_replica_set_service_proto protoreflect.FileDescriptor
 
 const file_trireme_apps_v1_replica_set_service_proto_rawDesc = "" +
 	"\n" +
-	")trireme/apps/v1/replica_set_service.proto\x12\x0ftrireme.apps.v1\x1a!trireme/apps/v1/replica_set.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1btrireme/meta/v1/verbs.proto\"\x87\x01\n" +
+	")trireme/apps/v1/replica_set_service.proto\x12\x0ftrireme.apps.v1\x1a!trireme/apps/v1/replica_set.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1btrireme/meta/v1/scale.proto\x1a\x1btrireme/meta/v1/verbs.proto\"\x87\x01\n" +
 	"\x17CreateReplicaSetRequest\x123\n" +
 	"\x06object\x18\x01 \x01(\v2\x1b.trireme.apps.v1.ReplicaSetR\x06object\x127\n" +
 	"\aoptions\x18\x02 \x01(\v2\x1d.trireme.meta.v1.WriteOptionsR\aoptions\"\x87\x01\n" +
@@ -394,7 +394,7 @@ const file_trireme_apps_v1_replica_set_service_proto_rawDesc = "" +
 	"\x12initial_events_end\x18\x04 \x01(\bR\x10initialEventsEnd\"\x80\x01\n" +
 	"\x14ReplicaSetWatchEvent\x123\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1f.trireme.meta.v1.WatchEventTypeR\x04type\x123\n" +
-	"\x06object\x18\x02 \x01(\v2\x1b.trireme.apps.v1.ReplicaSetR\x06object2\xe5\x05\n" +
+	"\x06object\x18\x02 \x01(\v2\x1b.trireme.apps.v1.ReplicaSetR\x06object2\xf2\x06\n" +
 	"\x11ReplicaSetService\x12O\n" +
 	"\x06Create\x12(.trireme.apps.v1.CreateReplicaSetRequest\x1a\x1b.trireme.apps.v1.ReplicaSet\x12?\n" +
 	"\x03Get\x12\x1b.trireme.meta.v1.GetRequest\x1a\x1b.trireme.apps.v1.ReplicaSet\x12G\n" +
@@ -404,7 +404,9 @@ const file_trireme_apps_v1_replica_set_service_proto_rawDesc = "" +
 	"\fUpdateStatus\x12..trireme.apps.v1.UpdateReplicaSetStatusRequest\x1a\x1b.trireme.apps.v1.ReplicaSet\x12C\n" +
 	"\x05Patch\x12\x1d.trireme.meta.v1.PatchRequest\x1a\x1b.trireme.apps.v1.ReplicaSet\x12E\n" +
 	"\x06Delete\x12\x1e.trireme.meta.v1.DeleteRequest\x1a\x1b.trireme.apps.v1.ReplicaSet\x12g\n" +
-	"\x10DeleteCollection\x12(.trireme.meta.v1.DeleteCollectionRequest\x1a).trireme.meta.v1.DeleteCollectionResponseB.Z,trireme.dev/proto/gen/trireme/apps/v1;appsv1b\x06proto3"
+	"\x10DeleteCollection\x12(.trireme.meta.v1.DeleteCollectionRequest\x1a).trireme.meta.v1.DeleteCollectionResponse\x12?\n" +
+	"\bGetScale\x12\x1b.trireme.meta.v1.GetRequest\x1a\x16.trireme.meta.v1.Scale\x12J\n" +
+	"\vUpdateScale\x12#.trireme.meta.v1.UpdateScaleRequest\x1a\x16.trireme.meta.v1.ScaleB.Z,trireme.dev/proto/gen/trireme/apps/v1;appsv1b\x06proto3"
 
 var (
 	file_trireme_apps_v1_replica_set_service_proto_rawDescOnce sync.Once
@@ -436,7 +438,9 @@ var file_trireme_apps_v1_replica_set_service_proto_goTypes = []any{
 	(*v1.PatchRequest)(nil),               // 13: trireme.meta.v1.PatchRequest
 	(*v1.DeleteRequest)(nil),              // 14: trireme.meta.v1.DeleteRequest
 	(*v1.DeleteCollectionRequest)(nil),    // 15: trireme.meta.v1.DeleteCollectionRequest
-	(*v1.DeleteCollectionResponse)(nil),   // 16: trireme.meta.v1.DeleteCollectionResponse
+	(*v1.UpdateScaleRequest)(nil),         // 16: trireme.meta.v1.UpdateScaleRequest
+	(*v1.DeleteCollectionResponse)(nil),   // 17: trireme.meta.v1.DeleteCollectionResponse
+	(*v1.Scale)(nil),                      // 18: trireme.meta.v1.Scale
 }
 var file_trireme_apps_v1_replica_set_service_proto_depIdxs = []int32{
 	6,  // 0: trireme.apps.v1.CreateReplicaSetRequest.object:type_name -> trireme.apps.v1.ReplicaSet
@@ -459,17 +463,21 @@ var file_trireme_apps_v1_replica_set_service_proto_depIdxs = []int32{
 	13, // 17: trireme.apps.v1.ReplicaSetService.Patch:input_type -> trireme.meta.v1.PatchRequest
 	14, // 18: trireme.apps.v1.ReplicaSetService.Delete:input_type -> trireme.meta.v1.DeleteRequest
 	15, // 19: trireme.apps.v1.ReplicaSetService.DeleteCollection:input_type -> trireme.meta.v1.DeleteCollectionRequest
-	6,  // 20: trireme.apps.v1.ReplicaSetService.Create:output_type -> trireme.apps.v1.ReplicaSet
-	6,  // 21: trireme.apps.v1.ReplicaSetService.Get:output_type -> trireme.apps.v1.ReplicaSet
-	3,  // 22: trireme.apps.v1.ReplicaSetService.List:output_type -> trireme.apps.v1.ReplicaSetList
-	4,  // 23: trireme.apps.v1.ReplicaSetService.Watch:output_type -> trireme.apps.v1.ReplicaSetWatchResponse
-	6,  // 24: trireme.apps.v1.ReplicaSetService.Update:output_type -> trireme.apps.v1.ReplicaSet
-	6,  // 25: trireme.apps.v1.ReplicaSetService.UpdateStatus:output_type -> trireme.apps.v1.ReplicaSet
-	6,  // 26: trireme.apps.v1.ReplicaSetService.Patch:output_type -> trireme.apps.v1.ReplicaSet
-	6,  // 27: trireme.apps.v1.ReplicaSetService.Delete:output_type -> trireme.apps.v1.ReplicaSet
-	16, // 28: trireme.apps.v1.ReplicaSetService.DeleteCollection:output_type -> trireme.meta.v1.DeleteCollectionResponse
-	20, // [20:29] is the sub-list for method output_type
-	11, // [11:20] is the sub-list for method input_type
+	10, // 20: trireme.apps.v1.ReplicaSetService.GetScale:input_type -> trireme.meta.v1.GetRequest
+	16, // 21: trireme.apps.v1.ReplicaSetService.UpdateScale:input_type -> trireme.meta.v1.UpdateScaleRequest
+	6,  // 22: trireme.apps.v1.ReplicaSetService.Create:output_type -> trireme.apps.v1.ReplicaSet
+	6,  // 23: trireme.apps.v1.ReplicaSetService.Get:output_type -> trireme.apps.v1.ReplicaSet
+	3,  // 24: trireme.apps.v1.ReplicaSetService.List:output_type -> trireme.apps.v1.ReplicaSetList
+	4,  // 25: trireme.apps.v1.ReplicaSetService.Watch:output_type -> trireme.apps.v1.ReplicaSetWatchResponse
+	6,  // 26: trireme.apps.v1.ReplicaSetService.Update:output_type -> trireme.apps.v1.ReplicaSet
+	6,  // 27: trireme.apps.v1.ReplicaSetService.UpdateStatus:output_type -> trireme.apps.v1.ReplicaSet
+	6,  // 28: trireme.apps.v1.ReplicaSetService.Patch:output_type -> trireme.apps.v1.ReplicaSet
+	6,  // 29: trireme.apps.v1.ReplicaSetService.Delete:output_type -> trireme.apps.v1.ReplicaSet
+	17, // 30: trireme.apps.v1.ReplicaSetService.DeleteCollection:output_type -> trireme.meta.v1.DeleteCollectionResponse
+	18, // 31: trireme.apps.v1.ReplicaSetService.GetScale:output_type -> trireme.meta.v1.Scale
+	18, // 32: trireme.apps.v1.ReplicaSetService.UpdateScale:output_type -> trireme.meta.v1.Scale
+	22, // [22:33] is the sub-list for method output_type
+	11, // [11:22] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name

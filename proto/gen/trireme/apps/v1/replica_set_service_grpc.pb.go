@@ -29,6 +29,8 @@ const (
 	ReplicaSetService_Patch_FullMethodName            = "/trireme.apps.v1.ReplicaSetService/Patch"
 	ReplicaSetService_Delete_FullMethodName           = "/trireme.apps.v1.ReplicaSetService/Delete"
 	ReplicaSetService_DeleteCollection_FullMethodName = "/trireme.apps.v1.ReplicaSetService/DeleteCollection"
+	ReplicaSetService_GetScale_FullMethodName         = "/trireme.apps.v1.ReplicaSetService/GetScale"
+	ReplicaSetService_UpdateScale_FullMethodName      = "/trireme.apps.v1.ReplicaSetService/UpdateScale"
 )
 
 // ReplicaSetServiceClient is the client API for ReplicaSetService service.
@@ -77,6 +79,13 @@ type ReplicaSetServiceClient interface {
 	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
 	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(ctx context.Context, in *v1.DeleteCollectionRequest, opts ...grpc.CallOption) (*v1.DeleteCollectionResponse, error)
+	// GetScale returns how many replicas a replica set is to have and has. Called by autoscalers and the CLI. Idempotent; reads
+	// one revision. Fails with NotFound.
+	GetScale(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*v1.Scale, error)
+	// UpdateScale sets how many replicas a replica set is to have, and nothing else. Called by autoscalers and the CLI.
+	// Idempotent. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Invalid, and Conflict
+	// where the scale carries a resourceVersion or uid that the object no longer has.
+	UpdateScale(ctx context.Context, in *v1.UpdateScaleRequest, opts ...grpc.CallOption) (*v1.Scale, error)
 }
 
 type replicaSetServiceClient struct {
@@ -195,6 +204,26 @@ func (c *replicaSetServiceClient) DeleteCollection(ctx context.Context, in *v1.D
 	return out, nil
 }
 
+func (c *replicaSetServiceClient) GetScale(ctx context.Context, in *v1.GetRequest, opts ...grpc.CallOption) (*v1.Scale, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.Scale)
+	err := c.cc.Invoke(ctx, ReplicaSetService_GetScale_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *replicaSetServiceClient) UpdateScale(ctx context.Context, in *v1.UpdateScaleRequest, opts ...grpc.CallOption) (*v1.Scale, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.Scale)
+	err := c.cc.Invoke(ctx, ReplicaSetService_UpdateScale_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ReplicaSetServiceServer is the server API for ReplicaSetService service.
 // All implementations must embed UnimplementedReplicaSetServiceServer
 // for forward compatibility.
@@ -241,6 +270,13 @@ type ReplicaSetServiceServer interface {
 	// by whoever deletes with a selector. Idempotent. Not atomic: what was deleted before a failure stays deleted.
 	// Fails with Invalid for a bad selector, Forbidden.
 	DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error)
+	// GetScale returns how many replicas a replica set is to have and has. Called by autoscalers and the CLI. Idempotent; reads
+	// one revision. Fails with NotFound.
+	GetScale(context.Context, *v1.GetRequest) (*v1.Scale, error)
+	// UpdateScale sets how many replicas a replica set is to have, and nothing else. Called by autoscalers and the CLI.
+	// Idempotent. Atomic; a write that changes nothing moves no revision. Fails with NotFound, Invalid, and Conflict
+	// where the scale carries a resourceVersion or uid that the object no longer has.
+	UpdateScale(context.Context, *v1.UpdateScaleRequest) (*v1.Scale, error)
 	mustEmbedUnimplementedReplicaSetServiceServer()
 }
 
@@ -277,6 +313,12 @@ func (UnimplementedReplicaSetServiceServer) Delete(context.Context, *v1.DeleteRe
 }
 func (UnimplementedReplicaSetServiceServer) DeleteCollection(context.Context, *v1.DeleteCollectionRequest) (*v1.DeleteCollectionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteCollection not implemented")
+}
+func (UnimplementedReplicaSetServiceServer) GetScale(context.Context, *v1.GetRequest) (*v1.Scale, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetScale not implemented")
+}
+func (UnimplementedReplicaSetServiceServer) UpdateScale(context.Context, *v1.UpdateScaleRequest) (*v1.Scale, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateScale not implemented")
 }
 func (UnimplementedReplicaSetServiceServer) mustEmbedUnimplementedReplicaSetServiceServer() {}
 func (UnimplementedReplicaSetServiceServer) testEmbeddedByValue()                           {}
@@ -447,6 +489,42 @@ func _ReplicaSetService_DeleteCollection_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ReplicaSetService_GetScale_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.GetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicaSetServiceServer).GetScale(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ReplicaSetService_GetScale_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicaSetServiceServer).GetScale(ctx, req.(*v1.GetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ReplicaSetService_UpdateScale_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.UpdateScaleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicaSetServiceServer).UpdateScale(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ReplicaSetService_UpdateScale_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicaSetServiceServer).UpdateScale(ctx, req.(*v1.UpdateScaleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ReplicaSetService_ServiceDesc is the grpc.ServiceDesc for ReplicaSetService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -481,6 +559,14 @@ var ReplicaSetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteCollection",
 			Handler:    _ReplicaSetService_DeleteCollection_Handler,
+		},
+		{
+			MethodName: "GetScale",
+			Handler:    _ReplicaSetService_GetScale_Handler,
+		},
+		{
+			MethodName: "UpdateScale",
+			Handler:    _ReplicaSetService_UpdateScale_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -824,16 +824,20 @@ const file_trireme_core_v1_affinity_proto_rawDesc = "" +
 	"\x11pod_anti_affinity\x18\x03 \x01(\v2 .trireme.core.v1.PodAntiAffinityB\x06\xaa\xbb\x18\x02 \x01R\x0fpodAntiAffinity\"\xb5\x02\n" +
 	"\fNodeAffinity\x12\x8a\x01\n" +
 	"3required_during_scheduling_ignored_during_execution\x18\x01 \x01(\v2\x1d.trireme.core.v1.NodeSelectorR.requiredDuringSchedulingIgnoredDuringExecution\x12\x97\x01\n" +
-	"4preferred_during_scheduling_ignored_during_execution\x18\x02 \x03(\v2(.trireme.core.v1.PreferredSchedulingTermR/preferredDuringSchedulingIgnoredDuringExecution\"k\n" +
+	"4preferred_during_scheduling_ignored_during_execution\x18\x02 \x03(\v2(.trireme.core.v1.PreferredSchedulingTermR/preferredDuringSchedulingIgnoredDuringExecution\"q\n" +
 	"\fNodeSelector\x12[\n" +
-	"\x13node_selector_terms\x18\x01 \x03(\v2!.trireme.core.v1.NodeSelectorTermB\b\xaa\xbb\x18\x04\b\x01P\x01R\x11nodeSelectorTerms\"\xb6\x01\n" +
+	"\x13node_selector_terms\x18\x01 \x03(\v2!.trireme.core.v1.NodeSelectorTermB\b\xaa\xbb\x18\x04\b\x01P\x01R\x11nodeSelectorTerms:\x04\xb8\xbb\x18\x01\"\xbc\x01\n" +
 	"\x10NodeSelectorTerm\x12U\n" +
 	"\x11match_expressions\x18\x01 \x03(\v2(.trireme.core.v1.NodeSelectorRequirementR\x10matchExpressions\x12K\n" +
-	"\fmatch_fields\x18\x02 \x03(\v2(.trireme.core.v1.NodeSelectorRequirementR\vmatchFields\"\x98\x01\n" +
+	"\fmatch_fields\x18\x02 \x03(\v2(.trireme.core.v1.NodeSelectorRequirementR\vmatchFields:\x04\xb8\xbb\x18\x01\"\x80\x06\n" +
 	"\x17NodeSelectorRequirement\x12\x18\n" +
 	"\x03key\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x03key\x12K\n" +
 	"\boperator\x18\x02 \x01(\tB/\xaa\xbb\x18+\b\x01Z\x02InZ\x05NotInZ\x06ExistsZ\fDoesNotExistZ\x02GtZ\x02LtR\boperator\x12\x16\n" +
-	"\x06values\x18\x03 \x03(\tR\x06values\"\x88\x01\n" +
+	"\x06values\x18\x03 \x03(\tR\x06values:\xe5\x04\xb2\xbb\x18\x89\x01\n" +
+	"=!(self.operator in ['In', 'NotIn']) || self.values.size() > 0\x124must be specified when `operator` is 'In' or 'NotIn'\x18\x02\"\x06values*\boperator\xb2\xbb\x18\x86\x01\n" +
+	".!(self.operator in ['Exists', 'DoesNotExist'])\x12Bmay not be specified when `operator` is 'Exists' or 'DoesNotExist'\x18\x01\"\x06values*\x06values\xb2\xbb\x18\x91\x01\n" +
+	";!(self.operator in ['Gt', 'Lt']) || self.values.size() == 1\x12>must be specified single value when `operator` is 'Lt' or 'Gt'\x18\x02\"\x06values*\boperator\xb2\xbb\x18\xb1\x01\n" +
+	"k!(self.operator in ['Gt', 'Lt']) || self.values.size() != 1 || self.values[0].matches('^[+-]?[0-9]{1,18}$')\x122must be an integer when `operator` is 'Lt' or 'Gt'\"\x06values*\x06values\"\x88\x01\n" +
 	"\x17PreferredSchedulingTerm\x12\"\n" +
 	"\x06weight\x18\x01 \x01(\x05B\n" +
 	"\xaa\xbb\x18\x06\b\x010\x018dR\x06weight\x12I\n" +
@@ -858,7 +862,7 @@ const file_trireme_core_v1_affinity_proto_rawDesc = "" +
 	"\x17WeightedPodAffinityTerm\x12\"\n" +
 	"\x06weight\x18\x01 \x01(\x05B\n" +
 	"\xaa\xbb\x18\x06\b\x010\x018dR\x06weight\x12T\n" +
-	"\x11pod_affinity_term\x18\x02 \x01(\v2 .trireme.core.v1.PodAffinityTermB\x06\xaa\xbb\x18\x02\b\x01R\x0fpodAffinityTerm\"\xd1\x02\n" +
+	"\x11pod_affinity_term\x18\x02 \x01(\v2 .trireme.core.v1.PodAffinityTermB\x06\xaa\xbb\x18\x02\b\x01R\x0fpodAffinityTerm\"\xca\x04\n" +
 	"\n" +
 	"Toleration\x12\x1d\n" +
 	"\x03key\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02(\aH\x00R\x03key\x88\x01\x01\x12>\n" +
@@ -866,7 +870,9 @@ const file_trireme_core_v1_affinity_proto_rawDesc = "" +
 	"\x05value\x18\x03 \x01(\tH\x02R\x05value\x88\x01\x01\x12L\n" +
 	"\x06effect\x18\x04 \x01(\tB/\xaa\xbb\x18+Z\x00Z\n" +
 	"NoScheduleZ\x10PreferNoScheduleZ\tNoExecuteH\x03R\x06effect\x88\x01\x01\x12:\n" +
-	"\x12toleration_seconds\x18\x05 \x01(\x03B\x06\xaa\xbb\x18\x02 \x01H\x04R\x11tolerationSeconds\x88\x01\x01B\x06\n" +
+	"\x12toleration_seconds\x18\x05 \x01(\x03B\x06\xaa\xbb\x18\x02 \x01H\x04R\x11tolerationSeconds\x88\x01\x01:\xf6\x01\xb2\xbb\x18{\n" +
+	"-self.operator != 'Exists' || self.value == ''\x12/value must be empty when `operator` is 'Exists'\"\boperator*\boperator*\x05value\xb2\xbb\x18s\n" +
+	"\x1aself.effect == 'NoExecute'\x12:effect must be 'NoExecute' when `tolerationSeconds` is set\"\x06effect*\x11tolerationSecondsB\x06\n" +
 	"\x04_keyB\v\n" +
 	"\t_operatorB\b\n" +
 	"\x06_valueB\t\n" +

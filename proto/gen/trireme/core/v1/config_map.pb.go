@@ -100,7 +100,7 @@ var File_trireme_core_v1_config_map_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_config_map_proto_rawDesc = "" +
 	"\n" +
-	" trireme/core/v1/config_map.proto\x12\x0ftrireme.core.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xbf\x03\n" +
+	" trireme/core/v1/config_map.proto\x12\x0ftrireme.core.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xb6\x05\n" +
 	"\tConfigMap\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12@\n" +
 	"\x04data\x18\x02 \x03(\v2$.trireme.core.v1.ConfigMap.DataEntryB\x06\xaa\xbb\x18\x02(\vR\x04data\x12S\n" +
@@ -112,10 +112,12 @@ const file_trireme_core_v1_config_map_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
 	"\x0fBinaryDataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01:9\xa2\xbb\x185\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01:\xaf\x02\xa2\xbb\x185\n" +
 	"\x04core\x12\x02v1\x1a\tConfigMap\"\n" +
 	"configmaps(\x012\x02cm:\x02v1B\x06\n" +
-	"\x04DATAX\x01B\f\n" +
+	"\x04DATAX\x01\xb2\xbb\x18_\n" +
+	"$!oldSelf.immutable || self.immutable\x12*field is immutable when `immutable` is set\x18\x01\"\timmutable\xb2\xbb\x18\x8e\x01\n" +
+	"X!oldSelf.immutable || self.data == oldSelf.data && self.binaryData == oldSelf.binaryData\x12*field is immutable when `immutable` is set\x18\x01\"\x04dataB\f\n" +
 	"\n" +
 	"_immutableB.Z,trireme.dev/proto/gen/trireme/core/v1;corev1b\x06proto3"
 

@@ -1130,52 +1130,54 @@ const file_trireme_core_v1_container_config_proto_rawDesc = "" +
 	"\x0fSecretEnvSource\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\x04name\x12\x1f\n" +
 	"\boptional\x18\x02 \x01(\bH\x00R\boptional\x88\x01\x01B\v\n" +
-	"\t_optional\"\x89\x01\n" +
+	"\t_optional\"\xee\x01\n" +
 	"\x06EnvVar\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\n" +
 	"R\x04name\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12<\n" +
 	"\n" +
-	"value_from\x18\x03 \x01(\v2\x1d.trireme.core.v1.EnvVarSourceR\tvalueFromB\b\n" +
-	"\x06_value\"\x91\x03\n" +
+	"value_from\x18\x03 \x01(\v2\x1d.trireme.core.v1.EnvVarSourceR\tvalueFrom:c\xb2\xbb\x18_\n" +
+	"\x10self.value == ''\x12.may not be specified when `value` is not empty\"\tvalueFrom*\x05value*\tvalueFromB\b\n" +
+	"\x06_value\"\xa2\x05\n" +
 	"\fEnvVarSource\x12A\n" +
 	"\tfield_ref\x18\x01 \x01(\v2$.trireme.core.v1.ObjectFieldSelectorR\bfieldRef\x12T\n" +
 	"\x12resource_field_ref\x18\x02 \x01(\v2&.trireme.core.v1.ResourceFieldSelectorR\x10resourceFieldRef\x12R\n" +
 	"\x12config_map_key_ref\x18\x03 \x01(\v2%.trireme.core.v1.ConfigMapKeySelectorR\x0fconfigMapKeyRef\x12H\n" +
 	"\x0esecret_key_ref\x18\x04 \x01(\v2\".trireme.core.v1.SecretKeySelectorR\fsecretKeyRef\x12J\n" +
 	"\ffile_key_ref\x18\x05 \x01(\v2 .trireme.core.v1.FileKeySelectorB\x06\xaa\xbb\x18\x02 \x01R\n" +
-	"fileKeyRef\"~\n" +
+	"fileKeyRef:\x8e\x02\xb2\xbb\x18\x89\x02\n" +
+	"\x96\x01[has(self.fieldRef), has(self.resourceFieldRef), has(self.configMapKeyRef), has(self.secretKeyRef), has(self.fileKeyRef)].filter(set, set).size() == 1\x12nmust specify exactly one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`\"\x84\x01\n" +
 	"\x13ObjectFieldSelector\x120\n" +
 	"\vapi_version\x18\x01 \x01(\tB\n" +
 	"\xaa\xbb\x18\x06\x12\x04\"v1\"H\x00R\n" +
 	"apiVersion\x88\x01\x01\x12%\n" +
 	"\n" +
-	"field_path\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\tfieldPathB\x0e\n" +
-	"\f_api_version\"\xad\x01\n" +
+	"field_path\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\tfieldPath:\x04\xb8\xbb\x18\x01B\x0e\n" +
+	"\f_api_version\"\xb3\x01\n" +
 	"\x15ResourceFieldSelector\x12*\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tH\x00R\rcontainerName\x88\x01\x01\x12\"\n" +
 	"\bresource\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\bresource\x12%\n" +
-	"\adivisor\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02(\x01H\x01R\adivisor\x88\x01\x01B\x11\n" +
+	"\adivisor\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02(\x01H\x01R\adivisor\x88\x01\x01:\x04\xb8\xbb\x18\x01B\x11\n" +
 	"\x0f_container_nameB\n" +
 	"\n" +
-	"\b_divisor\"~\n" +
+	"\b_divisor\"\x84\x01\n" +
 	"\x14ConfigMapKeySelector\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\x04name\x12\x1a\n" +
 	"\x03key\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\vR\x03key\x12\x1f\n" +
-	"\boptional\x18\x03 \x01(\bH\x00R\boptional\x88\x01\x01B\v\n" +
-	"\t_optional\"{\n" +
+	"\boptional\x18\x03 \x01(\bH\x00R\boptional\x88\x01\x01:\x04\xb8\xbb\x18\x01B\v\n" +
+	"\t_optional\"\x81\x01\n" +
 	"\x11SecretKeySelector\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\x04name\x12\x1a\n" +
 	"\x03key\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\vR\x03key\x12\x1f\n" +
-	"\boptional\x18\x03 \x01(\bH\x00R\boptional\x88\x01\x01B\v\n" +
-	"\t_optional\"\xad\x01\n" +
+	"\boptional\x18\x03 \x01(\bH\x00R\boptional\x88\x01\x01:\x04\xb8\xbb\x18\x01B\v\n" +
+	"\t_optional\"\xb3\x01\n" +
 	"\x0fFileKeySelector\x12'\n" +
 	"\vvolume_name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\n" +
 	"volumeName\x12\x1a\n" +
 	"\x04path\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04path\x12\x1a\n" +
 	"\x03key\x18\x03 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\n" +
 	"R\x03key\x12,\n" +
-	"\boptional\x18\x04 \x01(\bB\v\xaa\xbb\x18\a\x12\x05falseH\x00R\boptional\x88\x01\x01B\v\n" +
+	"\boptional\x18\x04 \x01(\bB\v\xaa\xbb\x18\a\x12\x05falseH\x00R\boptional\x88\x01\x01:\x04\xb8\xbb\x18\x01B\v\n" +
 	"\t_optional\"\x89\x03\n" +
 	"\x14ResourceRequirements\x12Q\n" +
 	"\x06limits\x18\x01 \x03(\v21.trireme.core.v1.ResourceRequirements.LimitsEntryB\x06\xaa\xbb\x18\x02(\x01R\x06limits\x12W\n" +
@@ -1198,10 +1200,10 @@ const file_trireme_core_v1_container_config_proto_rawDesc = "" +
 	"\x14ContainerRestartRule\x12=\n" +
 	"\x06action\x18\x01 \x01(\tB%\xaa\xbb\x18!\b\x01Z\aRestartZ\x14RestartAllContainersR\x06action\x12O\n" +
 	"\n" +
-	"exit_codes\x18\x02 \x01(\v20.trireme.core.v1.ContainerRestartRuleOnExitCodesR\texitCodes\"v\n" +
+	"exit_codes\x18\x02 \x01(\v20.trireme.core.v1.ContainerRestartRuleOnExitCodesR\texitCodes\"y\n" +
 	"\x1fContainerRestartRuleOnExitCodes\x12-\n" +
-	"\boperator\x18\x01 \x01(\tB\x11\xaa\xbb\x18\r\b\x01Z\x02InZ\x05NotInR\boperator\x12$\n" +
-	"\x06values\x18\x02 \x03(\x05B\f\xaa\xbb\x18\b0\x008\xff\x01H\xff\x01R\x06values\"\x88\x04\n" +
+	"\boperator\x18\x01 \x01(\tB\x11\xaa\xbb\x18\r\b\x01Z\x02InZ\x05NotInR\boperator\x12'\n" +
+	"\x06values\x18\x02 \x03(\x05B\x0f\xaa\xbb\x18\v0\x008\xff\x01H\xff\x01\x88\x01\x01R\x06values\"\x8b\x04\n" +
 	"\vVolumeMount\x12\x1a\n" +
 	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12 \n" +
 	"\tread_only\x18\x02 \x01(\bH\x00R\breadOnly\x88\x01\x01\x12Z\n" +
@@ -1211,8 +1213,8 @@ const file_trireme_core_v1_container_config_proto_rawDesc = "" +
 	"mount_path\x18\x04 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\tmountPath\x12\x1e\n" +
 	"\bsub_path\x18\x05 \x01(\tH\x02R\asubPath\x88\x01\x01\x12^\n" +
 	"\x11mount_propagation\x18\x06 \x01(\tB,\xaa\xbb\x18( \x01Z\x04NoneZ\x0fHostToContainerZ\rBidirectionalH\x03R\x10mountPropagation\x88\x01\x01\x12'\n" +
-	"\rsub_path_expr\x18\a \x01(\tH\x04R\vsubPathExpr\x88\x01\x01\x124\n" +
-	"\x12bind_mount_options\x18\b \x03(\tB\x06\xaa\xbb\x18\x02 \x01R\x10bindMountOptionsB\f\n" +
+	"\rsub_path_expr\x18\a \x01(\tH\x04R\vsubPathExpr\x88\x01\x01\x127\n" +
+	"\x12bind_mount_options\x18\b \x03(\tB\t\xaa\xbb\x18\x05 \x01\x88\x01\x01R\x10bindMountOptionsB\f\n" +
 	"\n" +
 	"_read_onlyB\x16\n" +
 	"\x14_recursive_read_onlyB\v\n" +

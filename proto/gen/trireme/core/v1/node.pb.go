@@ -1393,18 +1393,21 @@ const file_trireme_core_v1_node_proto_rawDesc = "" +
 	"\x03CPU\x18\x01B\n" +
 	"\n" +
 	"\x06MEMORY\x18\x01B5\n" +
-	"\aRUNTIME\x12(.status.nodeInfo.containerRuntimeVersion\x18\x01R\x12spec.unschedulable\"\x98\x04\n" +
+	"\aRUNTIME\x12(.status.nodeInfo.containerRuntimeVersion\x18\x01R\x12spec.unschedulable\"\xbe\x06\n" +
 	"\bNodeSpec\x12&\n" +
-	"\bpod_cidr\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02(\rH\x00R\apodCIDR\x88\x01\x01\x12%\n" +
-	"\tpod_cidrs\x18\x02 \x03(\tB\b\xaa\xbb\x18\x04(\rH\x02R\bpodCIDRs\x12,\n" +
+	"\bpod_cidr\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02(\rH\x00R\apodCIDR\x88\x01\x01\x12(\n" +
+	"\tpod_cidrs\x18\x02 \x03(\tB\v\xaa\xbb\x18\a(\rH\x02\x88\x01\x01R\bpodCIDRs\x12,\n" +
 	"\vprovider_id\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x01R\n" +
 	"providerID\x88\x01\x01\x12)\n" +
-	"\runschedulable\x18\x04 \x01(\bH\x02R\runschedulable\x88\x01\x01\x12A\n" +
-	"\x06taints\x18\x05 \x03(\v2\x16.trireme.core.v1.TaintB\x11\xaa\xbb\x18\rb\x03keyb\x06effectR\x06taints\x12N\n" +
+	"\runschedulable\x18\x04 \x01(\bH\x02R\runschedulable\x88\x01\x01\x12D\n" +
+	"\x06taints\x18\x05 \x03(\v2\x16.trireme.core.v1.TaintB\x14\xaa\xbb\x18\x10b\x03keyb\x06effect\x80\x01\x01R\x06taints\x12N\n" +
 	"\rconfig_source\x18\x06 \x01(\v2!.trireme.core.v1.NodeConfigSourceB\x06\xaa\xbb\x18\x02 \x01R\fconfigSource\x12,\n" +
 	"\vexternal_id\x18\a \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x03R\n" +
 	"externalID\x88\x01\x01\x12d\n" +
-	"\x15pod_preemption_policy\x18\b \x01(\v2(.trireme.core.v1.NodePodPreemptionPolicyB\x06\xaa\xbb\x18\x02 \x01R\x13podPreemptionPolicyB\v\n" +
+	"\x15pod_preemption_policy\x18\b \x01(\v2(.trireme.core.v1.NodePodPreemptionPolicyB\x06\xaa\xbb\x18\x02 \x01R\x13podPreemptionPolicy:\x9d\x02\xb2\xbb\x18\x82\x01\n" +
+	"8oldSelf.podCIDR == '' || self.podCIDR == oldSelf.podCIDR\x12;node updates may not change podCIDR except from \"\" to valid\x18\x01\"\apodCIDR\xb2\xbb\x18\x91\x01\n" +
+	"AoldSelf.providerID == '' || self.providerID == oldSelf.providerID\x12>node updates may not change providerID except from \"\" to valid\x18\x01\"\n" +
+	"providerIDB\v\n" +
 	"\t_pod_cidrB\x0e\n" +
 	"\f_provider_idB\x10\n" +
 	"\x0e_unschedulableB\x0e\n" +
@@ -1416,9 +1419,9 @@ const file_trireme_core_v1_node_proto_rawDesc = "" +
 	"NoScheduleZ\x10PreferNoScheduleZ\tNoExecuteR\x06effect\x12A\n" +
 	"\n" +
 	"time_added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xaa\xbb\x18\x02 \x01R\ttimeAddedB\b\n" +
-	"\x06_value\"_\n" +
-	"\x17NodePodPreemptionPolicy\x12D\n" +
-	"\x19disable_resize_preemption\x18\x01 \x03(\tB\b\xaa\xbb\x18\x04(\aH\x14R\x17disableResizePreemption\"]\n" +
+	"\x06_value\"b\n" +
+	"\x17NodePodPreemptionPolicy\x12G\n" +
+	"\x19disable_resize_preemption\x18\x01 \x03(\tB\v\xaa\xbb\x18\a(\aH\x14\x88\x01\x01R\x17disableResizePreemption\"]\n" +
 	"\x10NodeConfigSource\x12I\n" +
 	"\n" +
 	"config_map\x18\x01 \x01(\v2*.trireme.core.v1.ConfigMapNodeConfigSourceR\tconfigMap\"\xf7\x01\n" +

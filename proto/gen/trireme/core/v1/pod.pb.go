@@ -1010,7 +1010,7 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bRESTARTSB\x15\n" +
 	"\x02IP\x12\r.status.podIP\x18\x01B\x18\n" +
 	"\x04NODE\x12\x0e.spec.nodeName\x18\x01B\b\n" +
-	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03allr\x11pod-template-hashr\x1cbatch.kubernetes.io/job-namer\x16app.kubernetes.io/name\"\xe2\x1c\n" +
+	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03allz\x11pod-template-hashz\x1cbatch.kubernetes.io/job-namez\x16app.kubernetes.io/name\"\xde\x1e\n" +
 	"\aPodSpec\x12?\n" +
 	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\f\xaa\xbb\x18\bb\x04namex\x01R\avolumes\x12O\n" +
 	"\x0finit_containers\x18\x02 \x03(\v2\x1a.trireme.core.v1.ContainerB\n" +
@@ -1026,8 +1026,8 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\x17active_deadline_seconds\x18\a \x01(\x03B\x0e\xaa\xbb\x18\n" +
 	" \x010\x018\xff\xff\xff\xff\aH\x02R\x15activeDeadlineSeconds\x88\x01\x01\x12p\n" +
 	"\n" +
-	"dns_policy\x18\b \x01(\tBL\xaa\xbb\x18H\x12\x0e\"ClusterFirst\" \x01Z\fClusterFirstZ\x17ClusterFirstWithHostNetZ\aDefaultZ\x04NoneH\x03R\tdnsPolicy\x88\x01\x01\x12W\n" +
-	"\rnode_selector\x18\t \x03(\v2*.trireme.core.v1.PodSpec.NodeSelectorEntryB\x06\xaa\xbb\x18\x02(\bR\fnodeSelector\x12?\n" +
+	"dns_policy\x18\b \x01(\tBL\xaa\xbb\x18H\x12\x0e\"ClusterFirst\" \x01Z\fClusterFirstZ\x17ClusterFirstWithHostNetZ\aDefaultZ\x04NoneH\x03R\tdnsPolicy\x88\x01\x01\x12Z\n" +
+	"\rnode_selector\x18\t \x03(\v2*.trireme.core.v1.PodSpec.NodeSelectorEntryB\t\xaa\xbb\x18\x05(\b\x80\x01\x01R\fnodeSelector\x12?\n" +
 	"\x14service_account_name\x18\n" +
 	" \x01(\tB\b\xaa\xbb\x18\x04 \x01(\x06H\x04R\x12serviceAccountName\x88\x01\x01\x124\n" +
 	"\x0fservice_account\x18\v \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x05R\x0eserviceAccount\x88\x01\x01\x12R\n" +
@@ -1062,8 +1062,9 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\n" +
 	"host_users\x18% \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x15R\thostUsers\x88\x01\x01\x12Y\n" +
 	"\x10scheduling_gates\x18& \x03(\v2\".trireme.core.v1.PodSchedulingGateB\n" +
-	"\xaa\xbb\x18\x06b\x04nameR\x0fschedulingGates\x12X\n" +
-	"\x0fresource_claims\x18' \x03(\v2!.trireme.core.v1.PodResourceClaimB\f\xaa\xbb\x18\b \x01b\x04nameR\x0eresourceClaims\x12K\n" +
+	"\xaa\xbb\x18\x06b\x04nameR\x0fschedulingGates\x12Z\n" +
+	"\x0fresource_claims\x18' \x03(\v2!.trireme.core.v1.PodResourceClaimB\x0e\xaa\xbb\x18\n" +
+	" \x01b\x04namex\x01R\x0eresourceClaims\x12K\n" +
 	"\tresources\x18( \x01(\v2%.trireme.core.v1.ResourceRequirementsB\x06\xaa\xbb\x18\x02 \x01R\tresources\x128\n" +
 	"\x11hostname_override\x18) \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x16R\x10hostnameOverride\x88\x01\x01\x12N\n" +
 	"\x10scheduling_group\x18* \x01(\v2#.trireme.core.v1.PodSchedulingGroupR\x0fschedulingGroup\x12a\n" +
@@ -1073,7 +1074,9 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
 	"\rOverheadEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x11\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xf4\x01\xb2\xbb\x18\x84\x01\n" +
+	" self.schedulingGates.size() == 0\x129cannot be set until all schedulingGates have been cleared\x18\x01\"\bnodeName*\bnodeName*\x0fschedulingGates\xb2\xbb\x18g\n" +
+	"#self.hostUsers || !self.hostNetwork\x12\x19when `hostUsers` is false\x18\x01\"\vhostNetwork*\vhostNetwork*\thostUsersB\x11\n" +
 	"\x0f_restart_policyB#\n" +
 	"!_termination_grace_period_secondsB\x1a\n" +
 	"\x18_active_deadline_secondsB\r\n" +
@@ -1124,10 +1127,10 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\x1d_resource_claim_template_name\"Z\n" +
 	"\x12PodSchedulingGroup\x121\n" +
 	"\x0epod_group_name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x00R\fpodGroupName\x88\x01\x01B\x11\n" +
-	"\x0f_pod_group_name\"]\n" +
+	"\x0f_pod_group_name\"c\n" +
 	"\x11EvictionResponder\x12\x1a\n" +
 	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12\x1f\n" +
-	"\bpriority\x18\x02 \x01(\x05H\x00R\bpriority\x88\x01\x01B\v\n" +
+	"\bpriority\x18\x02 \x01(\x05H\x00R\bpriority\x88\x01\x01:\x04\xb8\xbb\x18\x01B\v\n" +
 	"\t_priorityB.Z,trireme.dev/proto/gen/trireme/core/v1;corev1b\x06proto3"
 
 var (

@@ -951,7 +951,7 @@ var File_trireme_core_v1_pod_status_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_pod_status_proto_rawDesc = "" +
 	"\n" +
-	" trireme/core/v1/pod_status.proto\x12\x0ftrireme.core.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&trireme/core/v1/container_config.proto\x1a&trireme/core/v1/container_status.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x84\r\n" +
+	" trireme/core/v1/pod_status.proto\x12\x0ftrireme.core.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&trireme/core/v1/container_config.proto\x1a&trireme/core/v1/container_status.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x89\r\n" +
 	"\tPodStatus\x12/\n" +
 	"\x13observed_generation\x18\x01 \x01(\x03R\x12observedGeneration\x12H\n" +
 	"\x05phase\x18\x02 \x01(\tB2\xaa\xbb\x18.Z\aPendingZ\aRunningZ\tSucceededZ\x06FailedZ\aUnknownR\x05phase\x12I\n" +
@@ -962,8 +962,8 @@ const file_trireme_core_v1_pod_status_proto_rawDesc = "" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12.\n" +
 	"\x13nominated_node_name\x18\x06 \x01(\tR\x11nominatedNodeName\x12\x17\n" +
-	"\ahost_ip\x18\a \x01(\tR\x06hostIP\x12<\n" +
-	"\bhost_ips\x18\b \x03(\v2\x17.trireme.core.v1.HostIPB\b\xaa\xbb\x18\x04b\x02ipR\ahostIPs\x12\x15\n" +
+	"\ahost_ip\x18\a \x01(\tR\x06hostIP\x12?\n" +
+	"\bhost_ips\x18\b \x03(\v2\x17.trireme.core.v1.HostIPB\v\xaa\xbb\x18\ab\x02ip\x80\x01\x01R\ahostIPs\x12\x15\n" +
 	"\x06pod_ip\x18\t \x01(\tR\x05podIP\x129\n" +
 	"\apod_ips\x18\n" +
 	" \x03(\v2\x16.trireme.core.v1.PodIPB\b\xaa\xbb\x18\x04b\x02ipR\x06podIPs\x129\n" +
@@ -977,9 +977,8 @@ const file_trireme_core_v1_pod_status_proto_rawDesc = "" +
 	"\x1cephemeral_container_statuses\x18\x0f \x03(\v2 .trireme.core.v1.ContainerStatusR\x1aephemeralContainerStatuses\x12@\n" +
 	"\x06resize\x18\x10 \x01(\tB(\xaa\xbb\x18$Z\x00Z\n" +
 	"InProgressZ\bDeferredZ\n" +
-	"InfeasibleR\x06resize\x12k\n" +
-	"\x17resource_claim_statuses\x18\x11 \x03(\v2'.trireme.core.v1.PodResourceClaimStatusB\n" +
-	"\xaa\xbb\x18\x06b\x04nameR\x15resourceClaimStatuses\x12t\n" +
+	"InfeasibleR\x06resize\x12m\n" +
+	"\x17resource_claim_statuses\x18\x11 \x03(\v2'.trireme.core.v1.PodResourceClaimStatusB\f\xaa\xbb\x18\bb\x04namex\x01R\x15resourceClaimStatuses\x12t\n" +
 	"\x1eextended_resource_claim_status\x18\x12 \x01(\v2/.trireme.core.v1.PodExtendedResourceClaimStatusR\x1bextendedResourceClaimStatus\x12k\n" +
 	"\x13allocated_resources\x18\x13 \x03(\v22.trireme.core.v1.PodStatus.AllocatedResourcesEntryB\x06\xaa\xbb\x18\x02(\x01R\x12allocatedResources\x12C\n" +
 	"\tresources\x18\x14 \x01(\v2%.trireme.core.v1.ResourceRequirementsR\tresources\x12\xa4\x01\n" +
@@ -1011,11 +1010,11 @@ const file_trireme_core_v1_pod_status_proto_rawDesc = "" +
 	" ContainerExtendedResourceRequest\x12-\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\rcontainerName\x12+\n" +
 	"\rresource_name\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\fresourceName\x12)\n" +
-	"\frequest_name\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\vrequestName\"\xae\x02\n" +
+	"\frequest_name\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\vrequestName\"\xb7\x02\n" +
 	"\"NodeAllocatableResourceClaimStatus\x126\n" +
-	"\x13resource_claim_name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x11resourceClaimName\x12\x1e\n" +
+	"\x13resource_claim_name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x11resourceClaimName\x12'\n" +
 	"\n" +
-	"containers\x18\x02 \x03(\tR\n" +
+	"containers\x18\x02 \x03(\tB\a\xaa\xbb\x18\x03\x88\x01\x01R\n" +
 	"containers\x12U\n" +
 	"\amapping\x18\x03 \x03(\v2/.trireme.core.v1.NodeAllocatableMappedResourcesB\n" +
 	"\xaa\xbb\x18\x06b\x04nameR\amapping\x12Y\n" +
@@ -1031,10 +1030,10 @@ const file_trireme_core_v1_pod_status_proto_rawDesc = "" +
 	"\rper_container\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02(\x01H\x01R\fperContainer\x88\x01\x01B\n" +
 	"\n" +
 	"\b_per_podB\x10\n" +
-	"\x0e_per_container\"\xde\x01\n" +
+	"\x0e_per_container\"\xe6\x01\n" +
 	"\x0fPodVolumeHealth\x12\x1a\n" +
-	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12a\n" +
-	"\x11health_conditions\x18\x02 \x03(\v2&.trireme.core.v1.VolumeHealthConditionB\f\xaa\xbb\x18\bb\x06statusR\x10healthConditions\x12L\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12i\n" +
+	"\x11health_conditions\x18\x02 \x03(\v2&.trireme.core.v1.VolumeHealthConditionB\x14\xaa\xbb\x18\x10b\x06statusb\x06reasonR\x10healthConditions\x12L\n" +
 	"\x14last_transition_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\x93\x01\n" +
 	"\x15VolumeHealthCondition\x12@\n" +
 	"\x06status\x18\x01 \x01(\tB(\xaa\xbb\x18$\b\x01Z\fInaccessibleZ\bDataLossZ\bDegradedR\x06status\x12\x1e\n" +

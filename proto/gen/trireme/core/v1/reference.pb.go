@@ -364,7 +364,7 @@ var File_trireme_core_v1_reference_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_reference_proto_rawDesc = "" +
 	"\n" +
-	"\x1ftrireme/core/v1/reference.proto\x12\x0ftrireme.core.v1\x1a\x1dtrireme/meta/v1/options.proto\"\xd3\x02\n" +
+	"\x1ftrireme/core/v1/reference.proto\x12\x0ftrireme.core.v1\x1a\x1dtrireme/meta/v1/options.proto\"\xd9\x02\n" +
 	"\x0fObjectReference\x12\x17\n" +
 	"\x04kind\x18\x01 \x01(\tH\x00R\x04kind\x88\x01\x01\x12!\n" +
 	"\tnamespace\x18\x02 \x01(\tH\x01R\tnamespace\x88\x01\x01\x12\x17\n" +
@@ -374,7 +374,7 @@ const file_trireme_core_v1_reference_proto_rawDesc = "" +
 	"apiVersion\x88\x01\x01\x12.\n" +
 	"\x10resource_version\x18\x06 \x01(\tH\x05R\x0fresourceVersion\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"field_path\x18\a \x01(\tH\x06R\tfieldPath\x88\x01\x01B\a\n" +
+	"field_path\x18\a \x01(\tH\x06R\tfieldPath\x88\x01\x01:\x04\xb8\xbb\x18\x01B\a\n" +
 	"\x05_kindB\f\n" +
 	"\n" +
 	"_namespaceB\a\n" +
@@ -382,14 +382,14 @@ const file_trireme_core_v1_reference_proto_rawDesc = "" +
 	"\x04_uidB\x0e\n" +
 	"\f_api_versionB\x13\n" +
 	"\x11_resource_versionB\r\n" +
-	"\v_field_path\"8\n" +
+	"\v_field_path\">\n" +
 	"\x14LocalObjectReference\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01B\a\n" +
-	"\x05_name\"\x83\x01\n" +
+	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01:\x04\xb8\xbb\x18\x01B\a\n" +
+	"\x05_name\"\x89\x01\n" +
 	"\x19TypedLocalObjectReference\x12 \n" +
 	"\tapi_group\x18\x01 \x01(\tH\x00R\bapiGroup\x88\x01\x01\x12\x1a\n" +
 	"\x04kind\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04kind\x12\x1a\n" +
-	"\x04name\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04nameB\f\n" +
+	"\x04name\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name:\x04\xb8\xbb\x18\x01B\f\n" +
 	"\n" +
 	"_api_group\"\xaf\x01\n" +
 	"\x14TypedObjectReference\x12 \n" +

@@ -109,7 +109,7 @@ var File_trireme_core_v1_secret_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_secret_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctrireme/core/v1/secret.proto\x12\x0ftrireme.core.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xf5\x03\n" +
+	"\x1ctrireme/core/v1/secret.proto\x12\x0ftrireme.core.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xc2\x05\n" +
 	"\x06Secret\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12=\n" +
 	"\x04data\x18\x02 \x03(\v2!.trireme.core.v1.Secret.DataEntryB\x06\xaa\xbb\x18\x02(\vR\x04data\x12P\n" +
@@ -122,10 +122,12 @@ const file_trireme_core_v1_secret_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a=\n" +
 	"\x0fStringDataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:D\xa2\xbb\x18@\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\x90\x02\xa2\xbb\x18@\n" +
 	"\x04core\x12\x02v1\x1a\x06Secret\"\asecrets(\x01:\x02v1B\r\n" +
 	"\x04TYPE\x12\x05.typeB\x06\n" +
-	"\x04DATAR\x04typeX\x01B\a\n" +
+	"\x04DATAR\x04typeX\x01\xb2\xbb\x18_\n" +
+	"$!oldSelf.immutable || self.immutable\x12*field is immutable when `immutable` is set\x18\x01\"\timmutable\xb2\xbb\x18e\n" +
+	"/!oldSelf.immutable || self.data == oldSelf.data\x12*field is immutable when `immutable` is set\x18\x01\"\x04dataB\a\n" +
 	"\x05_typeB\f\n" +
 	"\n" +
 	"_immutableB.Z,trireme.dev/proto/gen/trireme/core/v1;corev1b\x06proto3"

@@ -693,7 +693,7 @@ var File_trireme_core_v1_security_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_security_proto_rawDesc = "" +
 	"\n" +
-	"\x1etrireme/core/v1/security.proto\x12\x0ftrireme.core.v1\x1a\x1dtrireme/meta/v1/options.proto\"\xe1\b\n" +
+	"\x1etrireme/core/v1/security.proto\x12\x0ftrireme.core.v1\x1a\x1dtrireme/meta/v1/options.proto\"\xe4\b\n" +
 	"\x12PodSecurityContext\x12Q\n" +
 	"\x10se_linux_options\x18\x01 \x01(\v2\x1f.trireme.core.v1.SELinuxOptionsB\x06\xaa\xbb\x18\x02 \x01R\x0eseLinuxOptions\x12_\n" +
 	"\x0fwindows_options\x18\x02 \x01(\v2..trireme.core.v1.WindowsSecurityContextOptionsB\x06\xaa\xbb\x18\x02 \x01R\x0ewindowsOptions\x121\n" +
@@ -704,8 +704,8 @@ const file_trireme_core_v1_security_proto_rawDesc = "" +
 	"\x13supplemental_groups\x18\x06 \x03(\x03B\f\xaa\xbb\x18\b0\x008\xff\xff\xff\xff\aR\x12supplementalGroups\x12X\n" +
 	"\x1asupplemental_groups_policy\x18\a \x01(\tB\x15\xaa\xbb\x18\x11 \x01Z\x05MergeZ\x06StrictH\x03R\x18supplementalGroupsPolicy\x88\x01\x01\x12.\n" +
 	"\bfs_group\x18\b \x01(\x03B\x0e\xaa\xbb\x18\n" +
-	" \x010\x008\xff\xff\xff\xff\aH\x04R\afsGroup\x88\x01\x01\x12?\n" +
-	"\asysctls\x18\t \x03(\v2\x17.trireme.core.v1.SysctlB\f\xaa\xbb\x18\b \x01b\x04nameR\asysctls\x12X\n" +
+	" \x010\x008\xff\xff\xff\xff\aH\x04R\afsGroup\x88\x01\x01\x12B\n" +
+	"\asysctls\x18\t \x03(\v2\x17.trireme.core.v1.SysctlB\x0f\xaa\xbb\x18\v \x01b\x04name\x80\x01\x01R\asysctls\x12X\n" +
 	"\x16fs_group_change_policy\x18\n" +
 	" \x01(\tB\x1e\xaa\xbb\x18\x1a \x01Z\x0eOnRootMismatchZ\x06AlwaysH\x05R\x13fsGroupChangePolicy\x88\x01\x01\x12P\n" +
 	"\x0fseccomp_profile\x18\v \x01(\v2\x1f.trireme.core.v1.SeccompProfileB\x06\xaa\xbb\x18\x02 \x01R\x0eseccompProfile\x12T\n" +

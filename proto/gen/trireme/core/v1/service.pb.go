@@ -747,10 +747,10 @@ const file_trireme_core_v1_service_proto_rawDesc = "" +
 	"CLUSTER-IP\x12\x0f.spec.clusterIPB\r\n" +
 	"\vEXTERNAL-IPB\t\n" +
 	"\aPORT(S)B\f\n" +
-	"\bSELECTOR\x18\x01H\x02R\x0espec.clusterIPR\tspec.typej\x03all\"\xc5\x0e\n" +
+	"\bSELECTOR\x18\x01H\x02R\x0espec.clusterIPR\tspec.typej\x03all\"\xc8\x0e\n" +
 	"\vServiceSpec\x12J\n" +
-	"\x05ports\x18\x01 \x03(\v2\x1c.trireme.core.v1.ServicePortB\x16\xaa\xbb\x18\x12 \x01b\x04portb\bprotocolR\x05ports\x12P\n" +
-	"\bselector\x18\x02 \x03(\v2*.trireme.core.v1.ServiceSpec.SelectorEntryB\b\xaa\xbb\x18\x04 \x01(\bR\bselector\x12*\n" +
+	"\x05ports\x18\x01 \x03(\v2\x1c.trireme.core.v1.ServicePortB\x16\xaa\xbb\x18\x12 \x01b\x04portb\bprotocolR\x05ports\x12S\n" +
+	"\bselector\x18\x02 \x03(\v2*.trireme.core.v1.ServiceSpec.SelectorEntryB\v\xaa\xbb\x18\a \x01(\b\x80\x01\x01R\bselector\x12*\n" +
 	"\n" +
 	"cluster_ip\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02 \x01H\x00R\tclusterIP\x88\x01\x01\x12)\n" +
 	"\vcluster_ips\x18\x04 \x03(\tB\b\xaa\xbb\x18\x04 \x01H\x02R\n" +

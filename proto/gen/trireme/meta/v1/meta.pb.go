@@ -329,7 +329,7 @@ type ManagedFieldsEntry struct {
 	FieldsType *string `protobuf:"bytes,5,opt,name=fields_type,json=fieldsType,proto3,oneof" json:"fields_type,omitempty"`
 	// fields_v1 is the set of fields, in Kubernetes' FieldsV1 form.
 	FieldsV1 *structpb.Struct `protobuf:"bytes,6,opt,name=fields_v1,json=fieldsV1,proto3" json:"fields_v1,omitempty"`
-	// subresource through which the write came: status.
+	// subresource through which the write came: status, scale.
 	Subresource   *string `protobuf:"bytes,7,opt,name=subresource,proto3,oneof" json:"subresource,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -702,7 +702,7 @@ var File_trireme_meta_v1_meta_proto protoreflect.FileDescriptor
 
 const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x1atrireme/meta/v1/meta.proto\x12\x0ftrireme.meta.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xb6\b\n" +
+	"\x1atrireme/meta/v1/meta.proto\x12\x0ftrireme.meta.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xbf\b\n" +
 	"\n" +
 	"ObjectMeta\x12\x1a\n" +
 	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\x18\x01R\x04name\x12#\n" +
@@ -720,9 +720,9 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	" \x01(\x03H\x00R\x1adeletionGracePeriodSeconds\x88\x01\x01\x12G\n" +
 	"\x06labels\x18\v \x03(\v2'.trireme.meta.v1.ObjectMeta.LabelsEntryB\x06\xaa\xbb\x18\x02(\bR\x06labels\x12N\n" +
 	"\vannotations\x18\f \x03(\v2,.trireme.meta.v1.ObjectMeta.AnnotationsEntryR\vannotations\x12U\n" +
-	"\x10owner_references\x18\r \x03(\v2\x1f.trireme.meta.v1.OwnerReferenceB\t\xaa\xbb\x18\x05b\x03uidR\x0fownerReferences\x12\x1e\n" +
+	"\x10owner_references\x18\r \x03(\v2\x1f.trireme.meta.v1.OwnerReferenceB\t\xaa\xbb\x18\x05b\x03uidR\x0fownerReferences\x12'\n" +
 	"\n" +
-	"finalizers\x18\x0e \x03(\tR\n" +
+	"finalizers\x18\x0e \x03(\tB\a\xaa\xbb\x18\x03\x88\x01\x01R\n" +
 	"finalizers\x12J\n" +
 	"\x0emanaged_fields\x18\x0f \x03(\v2#.trireme.meta.v1.ManagedFieldsEntryR\rmanagedFields\x12+\n" +
 	"\rtrace_context\x18\x10 \x01(\tB\x06\xaa\xbb\x18\x02h\x01R\ftraceContext\x12A\n" +
@@ -734,7 +734,7 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B \n" +
-	"\x1e_deletion_grace_period_seconds\"\x8f\x02\n" +
+	"\x1e_deletion_grace_period_seconds\"\x95\x02\n" +
 	"\x0eOwnerReference\x12'\n" +
 	"\vapi_version\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\n" +
 	"apiVersion\x12\x1a\n" +
@@ -744,7 +744,7 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
 	"controller\x18\x05 \x01(\bH\x00R\n" +
 	"controller\x88\x01\x01\x125\n" +
-	"\x14block_owner_deletion\x18\x06 \x01(\bH\x01R\x12blockOwnerDeletion\x88\x01\x01B\r\n" +
+	"\x14block_owner_deletion\x18\x06 \x01(\bH\x01R\x12blockOwnerDeletion\x88\x01\x01:\x04\xb8\xbb\x18\x01B\r\n" +
 	"\v_controllerB\x17\n" +
 	"\x15_block_owner_deletion\"\x81\x03\n" +
 	"\x12ManagedFieldsEntry\x12\x1d\n" +
@@ -769,17 +769,19 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\x10resource_version\x18\x02 \x01(\tR\x0fresourceVersion\x12\x1a\n" +
 	"\bcontinue\x18\x03 \x01(\tR\bcontinue\x125\n" +
 	"\x14remaining_item_count\x18\x04 \x01(\x03H\x00R\x12remainingItemCount\x88\x01\x01B\x17\n" +
-	"\x15_remaining_item_count\"\x83\x02\n" +
+	"\x15_remaining_item_count\"\x89\x02\n" +
 	"\rLabelSelector\x12Z\n" +
 	"\fmatch_labels\x18\x01 \x03(\v2/.trireme.meta.v1.LabelSelector.MatchLabelsEntryB\x06\xaa\xbb\x18\x02(\bR\vmatchLabels\x12V\n" +
 	"\x11match_expressions\x18\x02 \x03(\v2).trireme.meta.v1.LabelSelectorRequirementR\x10matchExpressions\x1a>\n" +
 	"\x10MatchLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\x04\xb8\xbb\x18\x01\"\xaf\x03\n" +
 	"\x18LabelSelectorRequirement\x12\x1a\n" +
 	"\x03key\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\aR\x03key\x12C\n" +
 	"\boperator\x18\x02 \x01(\tB'\xaa\xbb\x18#\b\x01Z\x02InZ\x05NotInZ\x06ExistsZ\fDoesNotExistR\boperator\x12\x16\n" +
-	"\x06values\x18\x03 \x03(\tR\x06values\"\x9e\x02\n" +
+	"\x06values\x18\x03 \x03(\tR\x06values:\x99\x02\xb2\xbb\x18\x89\x01\n" +
+	"=!(self.operator in ['In', 'NotIn']) || self.values.size() > 0\x124must be specified when `operator` is 'In' or 'NotIn'\x18\x02\"\x06values*\boperator\xb2\xbb\x18\x86\x01\n" +
+	".!(self.operator in ['Exists', 'DoesNotExist'])\x12Bmay not be specified when `operator` is 'Exists' or 'DoesNotExist'\x18\x01\"\x06values*\x06values\"\x9e\x02\n" +
 	"\tCondition\x12\x1a\n" +
 	"\x04type\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04type\x124\n" +
 	"\x06status\x18\x02 \x01(\tB\x1c\xaa\xbb\x18\x18\b\x01Z\x04TrueZ\x05FalseZ\aUnknownR\x06status\x12/\n" +

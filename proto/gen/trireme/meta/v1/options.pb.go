@@ -25,6 +25,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// RuleReason is the kind of violation that a broken rule is; it begins the message.
+type RuleReason int32
+
+const (
+	// RULE_REASON_UNSPECIFIED is an invalid value.
+	RuleReason_RULE_REASON_UNSPECIFIED RuleReason = 0
+	// RULE_REASON_FORBIDDEN is a field that must not be set.
+	RuleReason_RULE_REASON_FORBIDDEN RuleReason = 1
+	// RULE_REASON_REQUIRED is a field that must be set.
+	RuleReason_RULE_REASON_REQUIRED RuleReason = 2
+)
+
+// Enum value maps for RuleReason.
+var (
+	RuleReason_name = map[int32]string{
+		0: "RULE_REASON_UNSPECIFIED",
+		1: "RULE_REASON_FORBIDDEN",
+		2: "RULE_REASON_REQUIRED",
+	}
+	RuleReason_value = map[string]int32{
+		"RULE_REASON_UNSPECIFIED": 0,
+		"RULE_REASON_FORBIDDEN":   1,
+		"RULE_REASON_REQUIRED":    2,
+	}
+)
+
+func (x RuleReason) Enum() *RuleReason {
+	p := new(RuleReason)
+	*p = x
+	return p
+}
+
+func (x RuleReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RuleReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_trireme_meta_v1_options_proto_enumTypes[0].Descriptor()
+}
+
+func (RuleReason) Type() protoreflect.EnumType {
+	return &file_trireme_meta_v1_options_proto_enumTypes[0]
+}
+
+func (x RuleReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RuleReason.Descriptor instead.
+func (RuleReason) EnumDescriptor() ([]byte, []int) {
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
 // Scope of a kind.
 type Scope int32
 
@@ -62,11 +115,11 @@ func (x Scope) String() string {
 }
 
 func (Scope) Descriptor() protoreflect.EnumDescriptor {
-	return file_trireme_meta_v1_options_proto_enumTypes[0].Descriptor()
+	return file_trireme_meta_v1_options_proto_enumTypes[1].Descriptor()
 }
 
 func (Scope) Type() protoreflect.EnumType {
-	return &file_trireme_meta_v1_options_proto_enumTypes[0]
+	return &file_trireme_meta_v1_options_proto_enumTypes[1]
 }
 
 func (x Scope) Number() protoreflect.EnumNumber {
@@ -75,7 +128,7 @@ func (x Scope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Scope.Descriptor instead.
 func (Scope) EnumDescriptor() ([]byte, []int) {
-	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{0}
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{1}
 }
 
 // NameFormat is the rule that an object's name follows.
@@ -115,11 +168,11 @@ func (x NameFormat) String() string {
 }
 
 func (NameFormat) Descriptor() protoreflect.EnumDescriptor {
-	return file_trireme_meta_v1_options_proto_enumTypes[1].Descriptor()
+	return file_trireme_meta_v1_options_proto_enumTypes[2].Descriptor()
 }
 
 func (NameFormat) Type() protoreflect.EnumType {
-	return &file_trireme_meta_v1_options_proto_enumTypes[1]
+	return &file_trireme_meta_v1_options_proto_enumTypes[2]
 }
 
 func (x NameFormat) Number() protoreflect.EnumNumber {
@@ -128,7 +181,7 @@ func (x NameFormat) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NameFormat.Descriptor instead.
 func (NameFormat) EnumDescriptor() ([]byte, []int) {
-	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{1}
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{2}
 }
 
 // ColumnType says how the CLI renders a cell.
@@ -164,11 +217,11 @@ func (x ColumnType) String() string {
 }
 
 func (ColumnType) Descriptor() protoreflect.EnumDescriptor {
-	return file_trireme_meta_v1_options_proto_enumTypes[2].Descriptor()
+	return file_trireme_meta_v1_options_proto_enumTypes[3].Descriptor()
 }
 
 func (ColumnType) Type() protoreflect.EnumType {
-	return &file_trireme_meta_v1_options_proto_enumTypes[2]
+	return &file_trireme_meta_v1_options_proto_enumTypes[3]
 }
 
 func (x ColumnType) Number() protoreflect.EnumNumber {
@@ -177,7 +230,7 @@ func (x ColumnType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ColumnType.Descriptor instead.
 func (ColumnType) EnumDescriptor() ([]byte, []int) {
-	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{2}
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{3}
 }
 
 // Format of a field's value beyond its protobuf type.
@@ -273,11 +326,11 @@ func (x Format) String() string {
 }
 
 func (Format) Descriptor() protoreflect.EnumDescriptor {
-	return file_trireme_meta_v1_options_proto_enumTypes[3].Descriptor()
+	return file_trireme_meta_v1_options_proto_enumTypes[4].Descriptor()
 }
 
 func (Format) Type() protoreflect.EnumType {
-	return &file_trireme_meta_v1_options_proto_enumTypes[3]
+	return &file_trireme_meta_v1_options_proto_enumTypes[4]
 }
 
 func (x Format) Number() protoreflect.EnumNumber {
@@ -286,7 +339,93 @@ func (x Format) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Format.Descriptor instead.
 func (Format) EnumDescriptor() ([]byte, []int) {
-	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{3}
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{4}
+}
+
+// Rule is a condition that valid values meet, in CEL. The gateway compiles all rules at start, bounds what each may
+// cost, and reports every one that is broken.
+type Rule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// rule is the expression; true where the value is valid. `self` is the message that the rule stands at, its fields
+	// go by their JSON names, and has(self.x) says whether x is set. A rule that speaks of `oldSelf` is asked only
+	// on updates, where there was a value before.
+	Rule string `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	// message says what is wrong.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// reason of the violation.
+	Reason RuleReason `protobuf:"varint,3,opt,name=reason,proto3,enum=trireme.meta.v1.RuleReason" json:"reason,omitempty"`
+	// field_path is where the violation is, below the place of the rule: strategy.rollingUpdate. Empty: that place.
+	FieldPath string `protobuf:"bytes,4,opt,name=field_path,json=fieldPath,proto3" json:"field_path,omitempty"`
+	// when names fields of self, by their JSON names, that must all be set for the rule to be asked. It says what
+	// has(self.x) in the rule would say, and costs nothing.
+	When          []string `protobuf:"bytes,5,rep,name=when,proto3" json:"when,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rule) Reset() {
+	*x = Rule{}
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rule) ProtoMessage() {}
+
+func (x *Rule) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rule.ProtoReflect.Descriptor instead.
+func (*Rule) Descriptor() ([]byte, []int) {
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Rule) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Rule) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Rule) GetReason() RuleReason {
+	if x != nil {
+		return x.Reason
+	}
+	return RuleReason_RULE_REASON_UNSPECIFIED
+}
+
+func (x *Rule) GetFieldPath() string {
+	if x != nil {
+		return x.FieldPath
+	}
+	return ""
+}
+
+func (x *Rule) GetWhen() []string {
+	if x != nil {
+		return x.When
+	}
+	return nil
 }
 
 // KindOptions declares a kind.
@@ -321,16 +460,18 @@ type KindOptions struct {
 	RequiresResourceVersion bool `protobuf:"varint,12,opt,name=requires_resource_version,json=requiresResourceVersion,proto3" json:"requires_resource_version,omitempty"`
 	// categories that the CLI expands: all.
 	Categories []string `protobuf:"bytes,13,rep,name=categories,proto3" json:"categories,omitempty"`
+	// scalable kinds have the subresource scale over spec.replicas, spec.selector and status.replicas.
+	Scalable bool `protobuf:"varint,14,opt,name=scalable,proto3" json:"scalable,omitempty"`
 	// index_labels are the labels by which many clients watch, each with a value of its own: an event is then offered only
 	// to those whose selector demands its value.
-	IndexLabels   []string `protobuf:"bytes,14,rep,name=index_labels,json=indexLabels,proto3" json:"index_labels,omitempty"`
+	IndexLabels   []string `protobuf:"bytes,15,rep,name=index_labels,json=indexLabels,proto3" json:"index_labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KindOptions) Reset() {
 	*x = KindOptions{}
-	mi := &file_trireme_meta_v1_options_proto_msgTypes[0]
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -342,7 +483,7 @@ func (x *KindOptions) String() string {
 func (*KindOptions) ProtoMessage() {}
 
 func (x *KindOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_meta_v1_options_proto_msgTypes[0]
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -355,7 +496,7 @@ func (x *KindOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindOptions.ProtoReflect.Descriptor instead.
 func (*KindOptions) Descriptor() ([]byte, []int) {
-	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{0}
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *KindOptions) GetGroup() string {
@@ -449,6 +590,13 @@ func (x *KindOptions) GetCategories() []string {
 	return nil
 }
 
+func (x *KindOptions) GetScalable() bool {
+	if x != nil {
+		return x.Scalable
+	}
+	return false
+}
+
 func (x *KindOptions) GetIndexLabels() []string {
 	if x != nil {
 		return x.IndexLabels
@@ -474,7 +622,7 @@ type PrintColumn struct {
 
 func (x *PrintColumn) Reset() {
 	*x = PrintColumn{}
-	mi := &file_trireme_meta_v1_options_proto_msgTypes[1]
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +634,7 @@ func (x *PrintColumn) String() string {
 func (*PrintColumn) ProtoMessage() {}
 
 func (x *PrintColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_meta_v1_options_proto_msgTypes[1]
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +647,7 @@ func (x *PrintColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrintColumn.ProtoReflect.Descriptor instead.
 func (*PrintColumn) Descriptor() ([]byte, []int) {
-	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{1}
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PrintColumn) GetName() string {
@@ -562,16 +710,21 @@ type FieldOptions struct {
 	Internal bool `protobuf:"varint,13,opt,name=internal,proto3" json:"internal,omitempty"`
 	// printed_when_empty fields are printed even when zero, where Kubernetes' types always print them.
 	PrintedWhenEmpty bool `protobuf:"varint,14,opt,name=printed_when_empty,json=printedWhenEmpty,proto3" json:"printed_when_empty,omitempty"`
-	// retain_keys fields are messages, or lists of them, whose own fields exclude each other: when apply merges, nothing
-	// stays beside what the manifest sets.
-	RetainKeys    bool `protobuf:"varint,15,opt,name=retain_keys,json=retainKeys,proto3" json:"retain_keys,omitempty"`
+	// retain_keys fields are messages, or lists of them, whose own fields exclude each other: a strategic merge patch may
+	// say with $retainKeys that nothing stays beside what it names.
+	RetainKeys bool `protobuf:"varint,15,opt,name=retain_keys,json=retainKeys,proto3" json:"retain_keys,omitempty"`
+	// atomic lists, maps and messages have one owner: an apply takes them whole. Lists without list_map_keys that are no
+	// set are atomic without saying so. Strategic merge patches still merge by list_map_keys.
+	Atomic bool `protobuf:"varint,16,opt,name=atomic,proto3" json:"atomic,omitempty"`
+	// set lists hold each value once; an apply adds and removes single ones.
+	Set           bool `protobuf:"varint,17,opt,name=set,proto3" json:"set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FieldOptions) Reset() {
 	*x = FieldOptions{}
-	mi := &file_trireme_meta_v1_options_proto_msgTypes[2]
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +736,7 @@ func (x *FieldOptions) String() string {
 func (*FieldOptions) ProtoMessage() {}
 
 func (x *FieldOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_meta_v1_options_proto_msgTypes[2]
+	mi := &file_trireme_meta_v1_options_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +749,7 @@ func (x *FieldOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldOptions.ProtoReflect.Descriptor instead.
 func (*FieldOptions) Descriptor() ([]byte, []int) {
-	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{2}
+	return file_trireme_meta_v1_options_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FieldOptions) GetRequired() bool {
@@ -704,6 +857,20 @@ func (x *FieldOptions) GetRetainKeys() bool {
 	return false
 }
 
+func (x *FieldOptions) GetAtomic() bool {
+	if x != nil {
+		return x.Atomic
+	}
+	return false
+}
+
+func (x *FieldOptions) GetSet() bool {
+	if x != nil {
+		return x.Set
+	}
+	return false
+}
+
 var file_trireme_meta_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
@@ -721,6 +888,22 @@ var file_trireme_meta_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Tag:           "bytes,50101,opt,name=field",
 		Filename:      "trireme/meta/v1/options.proto",
 	},
+	{
+		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
+		ExtensionType: ([]*Rule)(nil),
+		Field:         50102,
+		Name:          "trireme.meta.v1.rules",
+		Tag:           "bytes,50102,rep,name=rules",
+		Filename:      "trireme/meta/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         50103,
+		Name:          "trireme.meta.v1.atomic",
+		Tag:           "varint,50103,opt,name=atomic",
+		Filename:      "trireme/meta/v1/options.proto",
+	},
 }
 
 // Extension fields to descriptorpb.MessageOptions.
@@ -729,6 +912,14 @@ var (
 	//
 	// optional trireme.meta.v1.KindOptions kind = 50100;
 	E_Kind = &file_trireme_meta_v1_options_proto_extTypes[0]
+	// rules that cross the fields of a message, wherever it occurs.
+	//
+	// repeated trireme.meta.v1.Rule rules = 50102;
+	E_Rules = &file_trireme_meta_v1_options_proto_extTypes[2]
+	// atomic messages have one owner wherever they occur: an apply takes them whole.
+	//
+	// optional bool atomic = 50103;
+	E_Atomic = &file_trireme_meta_v1_options_proto_extTypes[3]
 )
 
 // Extension fields to descriptorpb.FieldOptions.
@@ -743,7 +934,14 @@ var File_trireme_meta_v1_options_proto protoreflect.FileDescriptor
 
 const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtrireme/meta/v1/options.proto\x12\x0ftrireme.meta.v1\x1a google/protobuf/descriptor.proto\"\xb4\x04\n" +
+	"\x1dtrireme/meta/v1/options.proto\x12\x0ftrireme.meta.v1\x1a google/protobuf/descriptor.proto\"\x9c\x01\n" +
+	"\x04Rule\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x123\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x1b.trireme.meta.v1.RuleReasonR\x06reason\x12\x1d\n" +
+	"\n" +
+	"field_path\x18\x04 \x01(\tR\tfieldPath\x12\x12\n" +
+	"\x04when\x18\x05 \x03(\tR\x04when\"\xd0\x04\n" +
 	"\vKindOptions\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -762,13 +960,14 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\x19requires_resource_version\x18\f \x01(\bR\x17requiresResourceVersion\x12\x1e\n" +
 	"\n" +
 	"categories\x18\r \x03(\tR\n" +
-	"categories\x12!\n" +
-	"\findex_labels\x18\x0e \x03(\tR\vindexLabels\"\x83\x01\n" +
+	"categories\x12\x1a\n" +
+	"\bscalable\x18\x0e \x01(\bR\bscalable\x12!\n" +
+	"\findex_labels\x18\x0f \x03(\tR\vindexLabels\"\x83\x01\n" +
 	"\vPrintColumn\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tjson_path\x18\x02 \x01(\tR\bjsonPath\x12\x12\n" +
 	"\x04wide\x18\x03 \x01(\bR\x04wide\x12/\n" +
-	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\xdd\x04\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\x87\x05\n" +
 	"\fFieldOptions\x12\x1a\n" +
 	"\brequired\x18\x01 \x01(\bR\brequired\x12#\n" +
 	"\rdefault_value\x18\x02 \x01(\tR\fdefaultValue\x12\x1c\n" +
@@ -789,7 +988,9 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\binternal\x18\r \x01(\bR\binternal\x12,\n" +
 	"\x12printed_when_empty\x18\x0e \x01(\bR\x10printedWhenEmpty\x12\x1f\n" +
 	"\vretain_keys\x18\x0f \x01(\bR\n" +
-	"retainKeysB\n" +
+	"retainKeys\x12\x16\n" +
+	"\x06atomic\x18\x10 \x01(\bR\x06atomic\x12\x10\n" +
+	"\x03set\x18\x11 \x01(\bR\x03setB\n" +
 	"\n" +
 	"\b_minimumB\n" +
 	"\n" +
@@ -798,7 +999,12 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\n" +
 	"_max_itemsB\f\n" +
 	"\n" +
-	"_min_items*G\n" +
+	"_min_items*^\n" +
+	"\n" +
+	"RuleReason\x12\x1b\n" +
+	"\x17RULE_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15RULE_REASON_FORBIDDEN\x10\x01\x12\x18\n" +
+	"\x14RULE_REASON_REQUIRED\x10\x02*G\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SCOPE_NAMESPACED\x10\x01\x12\x11\n" +
@@ -832,7 +1038,9 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\x11FORMAT_MICRO_TIME\x10\x0f\x12\x13\n" +
 	"\x0fFORMAT_RAW_JSON\x10\x10:S\n" +
 	"\x04kind\x12\x1f.google.protobuf.MessageOptions\x18\xb4\x87\x03 \x01(\v2\x1c.trireme.meta.v1.KindOptionsR\x04kind:T\n" +
-	"\x05field\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\v2\x1d.trireme.meta.v1.FieldOptionsR\x05fieldB.Z,trireme.dev/proto/gen/trireme/meta/v1;metav1b\x06proto3"
+	"\x05field\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\v2\x1d.trireme.meta.v1.FieldOptionsR\x05field:N\n" +
+	"\x05rules\x12\x1f.google.protobuf.MessageOptions\x18\xb6\x87\x03 \x03(\v2\x15.trireme.meta.v1.RuleR\x05rules:9\n" +
+	"\x06atomic\x12\x1f.google.protobuf.MessageOptions\x18\xb7\x87\x03 \x01(\bR\x06atomicB.Z,trireme.dev/proto/gen/trireme/meta/v1;metav1b\x06proto3"
 
 var (
 	file_trireme_meta_v1_options_proto_rawDescOnce sync.Once
@@ -846,34 +1054,40 @@ func file_trireme_meta_v1_options_proto_rawDescGZIP() []byte {
 	return file_trireme_meta_v1_options_proto_rawDescData
 }
 
-var file_trireme_meta_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_trireme_meta_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_trireme_meta_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_trireme_meta_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_trireme_meta_v1_options_proto_goTypes = []any{
-	(Scope)(0),                          // 0: trireme.meta.v1.Scope
-	(NameFormat)(0),                     // 1: trireme.meta.v1.NameFormat
-	(ColumnType)(0),                     // 2: trireme.meta.v1.ColumnType
-	(Format)(0),                         // 3: trireme.meta.v1.Format
-	(*KindOptions)(nil),                 // 4: trireme.meta.v1.KindOptions
-	(*PrintColumn)(nil),                 // 5: trireme.meta.v1.PrintColumn
-	(*FieldOptions)(nil),                // 6: trireme.meta.v1.FieldOptions
-	(*descriptorpb.MessageOptions)(nil), // 7: google.protobuf.MessageOptions
-	(*descriptorpb.FieldOptions)(nil),   // 8: google.protobuf.FieldOptions
+	(RuleReason)(0),                     // 0: trireme.meta.v1.RuleReason
+	(Scope)(0),                          // 1: trireme.meta.v1.Scope
+	(NameFormat)(0),                     // 2: trireme.meta.v1.NameFormat
+	(ColumnType)(0),                     // 3: trireme.meta.v1.ColumnType
+	(Format)(0),                         // 4: trireme.meta.v1.Format
+	(*Rule)(nil),                        // 5: trireme.meta.v1.Rule
+	(*KindOptions)(nil),                 // 6: trireme.meta.v1.KindOptions
+	(*PrintColumn)(nil),                 // 7: trireme.meta.v1.PrintColumn
+	(*FieldOptions)(nil),                // 8: trireme.meta.v1.FieldOptions
+	(*descriptorpb.MessageOptions)(nil), // 9: google.protobuf.MessageOptions
+	(*descriptorpb.FieldOptions)(nil),   // 10: google.protobuf.FieldOptions
 }
 var file_trireme_meta_v1_options_proto_depIdxs = []int32{
-	0, // 0: trireme.meta.v1.KindOptions.scope:type_name -> trireme.meta.v1.Scope
-	5, // 1: trireme.meta.v1.KindOptions.print_columns:type_name -> trireme.meta.v1.PrintColumn
-	1, // 2: trireme.meta.v1.KindOptions.name_format:type_name -> trireme.meta.v1.NameFormat
-	2, // 3: trireme.meta.v1.PrintColumn.type:type_name -> trireme.meta.v1.ColumnType
-	3, // 4: trireme.meta.v1.FieldOptions.format:type_name -> trireme.meta.v1.Format
-	7, // 5: trireme.meta.v1.kind:extendee -> google.protobuf.MessageOptions
-	8, // 6: trireme.meta.v1.field:extendee -> google.protobuf.FieldOptions
-	4, // 7: trireme.meta.v1.kind:type_name -> trireme.meta.v1.KindOptions
-	6, // 8: trireme.meta.v1.field:type_name -> trireme.meta.v1.FieldOptions
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	7, // [7:9] is the sub-list for extension type_name
-	5, // [5:7] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	0,  // 0: trireme.meta.v1.Rule.reason:type_name -> trireme.meta.v1.RuleReason
+	1,  // 1: trireme.meta.v1.KindOptions.scope:type_name -> trireme.meta.v1.Scope
+	7,  // 2: trireme.meta.v1.KindOptions.print_columns:type_name -> trireme.meta.v1.PrintColumn
+	2,  // 3: trireme.meta.v1.KindOptions.name_format:type_name -> trireme.meta.v1.NameFormat
+	3,  // 4: trireme.meta.v1.PrintColumn.type:type_name -> trireme.meta.v1.ColumnType
+	4,  // 5: trireme.meta.v1.FieldOptions.format:type_name -> trireme.meta.v1.Format
+	9,  // 6: trireme.meta.v1.kind:extendee -> google.protobuf.MessageOptions
+	10, // 7: trireme.meta.v1.field:extendee -> google.protobuf.FieldOptions
+	9,  // 8: trireme.meta.v1.rules:extendee -> google.protobuf.MessageOptions
+	9,  // 9: trireme.meta.v1.atomic:extendee -> google.protobuf.MessageOptions
+	6,  // 10: trireme.meta.v1.kind:type_name -> trireme.meta.v1.KindOptions
+	8,  // 11: trireme.meta.v1.field:type_name -> trireme.meta.v1.FieldOptions
+	5,  // 12: trireme.meta.v1.rules:type_name -> trireme.meta.v1.Rule
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	10, // [10:13] is the sub-list for extension type_name
+	6,  // [6:10] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_trireme_meta_v1_options_proto_init() }
@@ -881,15 +1095,15 @@ func file_trireme_meta_v1_options_proto_init() {
 	if File_trireme_meta_v1_options_proto != nil {
 		return
 	}
-	file_trireme_meta_v1_options_proto_msgTypes[2].OneofWrappers = []any{}
+	file_trireme_meta_v1_options_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trireme_meta_v1_options_proto_rawDesc), len(file_trireme_meta_v1_options_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   3,
-			NumExtensions: 2,
+			NumEnums:      5,
+			NumMessages:   4,
+			NumExtensions: 4,
 			NumServices:   0,
 		},
 		GoTypes:           file_trireme_meta_v1_options_proto_goTypes,

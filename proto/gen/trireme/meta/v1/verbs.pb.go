@@ -92,6 +92,14 @@ const (
 	PatchType_PATCH_TYPE_JSON PatchType = 1
 	// PATCH_TYPE_MERGE is RFC 7386.
 	PatchType_PATCH_TYPE_MERGE PatchType = 2
+	// PATCH_TYPE_STRATEGIC_MERGE is Kubernetes' merge patch that knows the keys of lists and takes directives: $patch,
+	// $retainKeys, $deleteFromPrimitiveList, $setElementOrder.
+	PatchType_PATCH_TYPE_STRATEGIC_MERGE PatchType = 3
+	// PATCH_TYPE_APPLY is server-side apply: the patch is a partial object, all that its manager wants of it. The object
+	// is created where it does not exist. What the manager applied before and no longer names is taken away, unless
+	// somebody else owns it; a field that another manager set to another value is a conflict (ABORTED, with every such
+	// field in the details), unless force is set. options.field_manager is required.
+	PatchType_PATCH_TYPE_APPLY PatchType = 4
 )
 
 // Enum value maps for PatchType.
@@ -100,11 +108,15 @@ var (
 		0: "PATCH_TYPE_UNSPECIFIED",
 		1: "PATCH_TYPE_JSON",
 		2: "PATCH_TYPE_MERGE",
+		3: "PATCH_TYPE_STRATEGIC_MERGE",
+		4: "PATCH_TYPE_APPLY",
 	}
 	PatchType_value = map[string]int32{
-		"PATCH_TYPE_UNSPECIFIED": 0,
-		"PATCH_TYPE_JSON":        1,
-		"PATCH_TYPE_MERGE":       2,
+		"PATCH_TYPE_UNSPECIFIED":     0,
+		"PATCH_TYPE_JSON":            1,
+		"PATCH_TYPE_MERGE":           2,
+		"PATCH_TYPE_STRATEGIC_MERGE": 3,
+		"PATCH_TYPE_APPLY":           4,
 	}
 )
 
@@ -728,7 +740,8 @@ type PatchRequest struct {
 	Type PatchType `protobuf:"varint,3,opt,name=type,proto3,enum=trireme.meta.v1.PatchType" json:"type,omitempty"`
 	// patch as JSON.
 	Patch []byte `protobuf:"bytes,4,opt,name=patch,proto3" json:"patch,omitempty"`
-	// subresource to change: empty or status.
+	// subresource to change: empty, status, or scale where the kind has it. A patch of scale is written against the
+	// Scale, and answered with the object.
 	Subresource string `protobuf:"bytes,5,opt,name=subresource,proto3" json:"subresource,omitempty"`
 	// options of the write.
 	Options       *WriteOptions `protobuf:"bytes,6,opt,name=options,proto3" json:"options,omitempty"`
@@ -813,8 +826,12 @@ type WriteOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// dry_run goes the whole way but for storing.
 	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// field_manager names the writer; at most 128 characters.
-	FieldManager  string `protobuf:"bytes,2,opt,name=field_manager,json=fieldManager,proto3" json:"field_manager,omitempty"`
+	// field_manager names the writer as owner of the fields that it sets; at most 128 printable characters. Owners are
+	// kept of objects that were created with a field_manager or have been applied. Writers of such objects that do not
+	// name themselves go by their user agent up to the first slash or, where that is gRPC's own, by their user name.
+	FieldManager string `protobuf:"bytes,2,opt,name=field_manager,json=fieldManager,proto3" json:"field_manager,omitempty"`
+	// force takes over what others own instead of reporting a conflict; with PATCH_TYPE_APPLY only.
+	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -861,6 +878,13 @@ func (x *WriteOptions) GetFieldManager() string {
 		return x.FieldManager
 	}
 	return ""
+}
+
+func (x *WriteOptions) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 var File_trireme_meta_v1_verbs_proto protoreflect.FileDescriptor
@@ -918,19 +942,22 @@ const file_trireme_meta_v1_verbs_proto_rawDesc = "" +
 	"\x04type\x18\x03 \x01(\x0e2\x1a.trireme.meta.v1.PatchTypeR\x04type\x12\x14\n" +
 	"\x05patch\x18\x04 \x01(\fR\x05patch\x12 \n" +
 	"\vsubresource\x18\x05 \x01(\tR\vsubresource\x127\n" +
-	"\aoptions\x18\x06 \x01(\v2\x1d.trireme.meta.v1.WriteOptionsR\aoptions\"L\n" +
+	"\aoptions\x18\x06 \x01(\v2\x1d.trireme.meta.v1.WriteOptionsR\aoptions\"b\n" +
 	"\fWriteOptions\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12#\n" +
-	"\rfield_manager\x18\x02 \x01(\tR\ffieldManager*\x8b\x01\n" +
+	"\rfield_manager\x18\x02 \x01(\tR\ffieldManager\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force*\x8b\x01\n" +
 	"\x0eWatchEventType\x12 \n" +
 	"\x1cWATCH_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16WATCH_EVENT_TYPE_ADDED\x10\x01\x12\x1d\n" +
 	"\x19WATCH_EVENT_TYPE_MODIFIED\x10\x02\x12\x1c\n" +
-	"\x18WATCH_EVENT_TYPE_DELETED\x10\x03*R\n" +
+	"\x18WATCH_EVENT_TYPE_DELETED\x10\x03*\x88\x01\n" +
 	"\tPatchType\x12\x1a\n" +
 	"\x16PATCH_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPATCH_TYPE_JSON\x10\x01\x12\x14\n" +
-	"\x10PATCH_TYPE_MERGE\x10\x02B.Z,trireme.dev/proto/gen/trireme/meta/v1;metav1b\x06proto3"
+	"\x10PATCH_TYPE_MERGE\x10\x02\x12\x1e\n" +
+	"\x1aPATCH_TYPE_STRATEGIC_MERGE\x10\x03\x12\x14\n" +
+	"\x10PATCH_TYPE_APPLY\x10\x04B.Z,trireme.dev/proto/gen/trireme/meta/v1;metav1b\x06proto3"
 
 var (
 	file_trireme_meta_v1_verbs_proto_rawDescOnce sync.Once

@@ -942,10 +942,11 @@ const file_trireme_scheduling_v1_pod_group_proto_rawDesc = "" +
 	"\bworkload\x18\x01 \x01(\v28.trireme.scheduling.v1.WorkloadPodGroupTemplateReferenceB\x06\xaa\xbb\x18\x02\b\x01R\bworkload\"\x93\x01\n" +
 	"!WorkloadPodGroupTemplateReference\x12-\n" +
 	"\rworkload_name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\fworkloadName\x12?\n" +
-	"\x17pod_group_template_name\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x14podGroupTemplateName\"\xa7\x01\n" +
+	"\x17pod_group_template_name\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x14podGroupTemplateName\"\xfe\x01\n" +
 	"\x18PodGroupSchedulingPolicy\x12J\n" +
 	"\x05basic\x18\x01 \x01(\v2,.trireme.scheduling.v1.BasicSchedulingPolicyB\x06\xaa\xbb\x18\x02\x18\x01R\x05basic\x12?\n" +
-	"\x04gang\x18\x02 \x01(\v2+.trireme.scheduling.v1.GangSchedulingPolicyR\x04gang\"\x17\n" +
+	"\x04gang\x18\x02 \x01(\v2+.trireme.scheduling.v1.GangSchedulingPolicyR\x04gang:U\xb2\xbb\x18Q\n" +
+	"!has(self.basic) != has(self.gang)\x12,must specify exactly one of: `basic`, `gang`\"\x17\n" +
 	"\x15BasicSchedulingPolicy\"=\n" +
 	"\x14GangSchedulingPolicy\x12%\n" +
 	"\tmin_count\x18\x01 \x01(\x05B\b\xaa\xbb\x18\x04\b\x010\x01R\bminCount\"n\n" +

@@ -4,7 +4,6 @@ package observed
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,24 +93,11 @@ func (s *Store) count(ctx context.Context, report func(float64, ...string)) {
 }
 
 func (s *Store) took(ctx context.Context, operation, key string, begin time.Time) {
-	options := s.options[kindPrefix(key)]
+	options := s.options[storage.KindPrefix(key)]
 	if options == nil {
 		options = s.other
 	}
 	s.seconds.Record(ctx, time.Since(begin).Seconds(), options[operation]...)
-}
-
-// kindPrefix is the part of a key that names its kind: /trireme/<group>/<plural>/.
-func kindPrefix(key string) string {
-	end := 0
-	for range 4 {
-		i := strings.IndexByte(key[end:], '/')
-		if i < 0 {
-			return ""
-		}
-		end += i + 1
-	}
-	return key[:end]
 }
 
 // Get implements storage.Store.
