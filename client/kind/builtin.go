@@ -6,5 +6,7 @@ import (
 	_ "trireme.dev/proto/gen/trireme/component/v1"
 	_ "trireme.dev/proto/gen/trireme/coordination/v1"
 	_ "trireme.dev/proto/gen/trireme/core/v1"
+	_ "trireme.dev/proto/gen/trireme/policy/v1"
 	_ "trireme.dev/proto/gen/trireme/scheduling/v1"
+	_ "trireme.dev/proto/gen/trireme/storage/v1"
 )

@@ -17,8 +17,9 @@ func TestBuiltin(t *testing.T) {
 	for _, k := range r.All() {
 		names = append(names, k.String())
 	}
-	want := "Deployment.apps ReplicaSet.apps Component.component Lease.coordination ConfigMap.core Event.core Namespace.core Node.core Pod.core " +
-		"Secret.core Service.core ServiceAccount.core PodGroup.scheduling PriorityClass.scheduling"
+	want := "Deployment.apps ReplicaSet.apps Component.component Lease.coordination ConfigMap.core Event.core Namespace.core Node.core " +
+		"PersistentVolume.core PersistentVolumeClaim.core Pod.core Secret.core Service.core ServiceAccount.core PodDisruptionBudget.policy " +
+		"PodGroup.scheduling PriorityClass.scheduling Queue.scheduling Workload.scheduling CSINode.storage StorageClass.storage"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("kinds %s\nwant  %s", got, want)
 	}

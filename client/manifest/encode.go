@@ -273,6 +273,10 @@ func (e *encoder) timestamp(p *path, f *field, m protoreflect.Message) {
 		e.fail(p, "the time is not between the years 1 and 9999")
 		return
 	}
+	if value.IsZero() {
+		e.null()
+		return
+	}
 	if f.format == metav1.Format_FORMAT_MICRO_TIME {
 		e.text(value.Format("2006-01-02T15:04:05.000000Z07:00"))
 		return

@@ -167,6 +167,8 @@ func (d *decoder) bytes(p *path, n *node) (protoreflect.Value, bool) {
 // timestamp reads RFC 3339 and keeps what will be printed again: whole seconds, or microseconds.
 func (d *decoder) timestamp(p *path, f *field, n *node, into protoreflect.Message) {
 	if n.shape == shapeNull {
+		// In a list or map, where a value must stand: the zero time, as it is for Kubernetes, which prints it so too.
+		setTimestamp(into, timestamppb.New(time.Time{}))
 		return
 	}
 	if n.shape != shapeText {

@@ -13,9 +13,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubejson "sigs.k8s.io/json"
@@ -26,12 +28,16 @@ import (
 	_ "trireme.dev/proto/gen/trireme/coordination/v1" // its kinds
 	_ "trireme.dev/proto/gen/trireme/core/v1"         // its kinds
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	_ "trireme.dev/proto/gen/trireme/policy/v1"     // its kinds
 	_ "trireme.dev/proto/gen/trireme/scheduling/v1" // its kinds
+	_ "trireme.dev/proto/gen/trireme/storage/v1"    // its kinds
 )
 
 // otherShape are the apiVersions that k8s.io/api cannot be asked about.
 var otherShape = map[string]string{
 	"scheduling.k8s.io/v1alpha2 PodGroup": "older than the oldest version in k8s.io/api",
+	"scheduling.k8s.io/v1alpha2 Workload": "older than the oldest version in k8s.io/api",
+	"scheduling.trireme.dev/v1 Queue":     "Kubernetes has no such kind",
 	"component.trireme.dev/v1 Component":  "Kubernetes has no such kind",
 	"events.k8s.io/v1 Event":              "the same kind under other field names, which event.proto names; we print v1",
 }
@@ -42,7 +48,7 @@ func kubernetesScheme(t testing.TB) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme,
-		schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme, schedulingv1alpha3.AddToScheme,
+		policyv1.AddToScheme, storagev1.AddToScheme, schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme, schedulingv1alpha3.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)

@@ -239,6 +239,8 @@ func TestPatchKeys(t *testing.T) {
 		"ContainerRestartRuleOnExitCodes.values": "set", "VolumeMount.bindMountOptions": "set",
 		"NodePodPreemptionPolicy.disableResizePreemption": "set", "NodeAllocatableResourceClaimStatus.containers": "set",
 		"ResourceStatus.resources": "map", "PodStatus.volumeHealth": "map",
+		"WorkloadSpec.podGroupTemplates": "map", "WorkloadSpec.compositePodGroupTemplates": "map",
+		"CompositePodGroupTemplate.podGroupTemplates": "map", "CompositePodGroupTemplate.compositePodGroupTemplates": "map",
 	}
 	scheme := kubernetesScheme(t)
 	seen := map[reflect.Type]bool{}

@@ -36,6 +36,10 @@ func strategyOf(k *kind.Kind) strategy {
 		return podStrategy
 	case "trireme.core.v1.Namespace":
 		return namespaceStrategy
+	case "trireme.core.v1.PersistentVolumeClaim":
+		return claimStrategy
+	case "trireme.scheduling.v1.Workload":
+		return strategy{validateUpdate: validateWorkloadUpdate}
 	case "trireme.core.v1.Node":
 		// A node agent registers its node together with what it found on the machine.
 		return strategy{}

@@ -400,10 +400,10 @@ const file_trireme_core_v1_reference_proto_rawDesc = "" +
 	"\n" +
 	"_api_groupB\f\n" +
 	"\n" +
-	"_namespace\"d\n" +
+	"_namespace\"j\n" +
 	"\x0fSecretReference\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12!\n" +
-	"\tnamespace\x18\x02 \x01(\tH\x01R\tnamespace\x88\x01\x01B\a\n" +
+	"\tnamespace\x18\x02 \x01(\tH\x01R\tnamespace\x88\x01\x01:\x04\xb8\xbb\x18\x01B\a\n" +
 	"\x05_nameB\f\n" +
 	"\n" +
 	"_namespaceB.Z,trireme.dev/proto/gen/trireme/core/v1;corev1b\x06proto3"

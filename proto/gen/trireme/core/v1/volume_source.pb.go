@@ -1036,9 +1036,9 @@ const file_trireme_core_v1_volume_source_proto_rawDesc = "" +
 	"claim_name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\tclaimName\x12 \n" +
 	"\tread_only\x18\x02 \x01(\bH\x00R\breadOnly\x88\x01\x01B\f\n" +
 	"\n" +
-	"_read_only\"\xf1\x05\n" +
-	"\x19PersistentVolumeClaimSpec\x12e\n" +
-	"\faccess_modes\x18\x01 \x03(\tBB\xaa\xbb\x18>Z\rReadWriteOnceZ\fReadOnlyManyZ\rReadWriteManyZ\x10ReadWriteOncePodR\vaccessModes\x12:\n" +
+	"_read_only\"\x8d\b\n" +
+	"\x19PersistentVolumeClaimSpec\x12i\n" +
+	"\faccess_modes\x18\x01 \x03(\tBF\xaa\xbb\x18B\b\x01P\x01Z\rReadWriteOnceZ\fReadOnlyManyZ\rReadWriteManyZ\x10ReadWriteOncePodR\vaccessModes\x12:\n" +
 	"\bselector\x18\x02 \x01(\v2\x1e.trireme.meta.v1.LabelSelectorR\bselector\x12Q\n" +
 	"\tresources\x18\x03 \x01(\v2+.trireme.core.v1.VolumeResourceRequirementsB\x06\xaa\xbb\x18\x02p\x01R\tresources\x12$\n" +
 	"\vvolume_name\x18\x04 \x01(\tH\x00R\n" +
@@ -1050,7 +1050,9 @@ const file_trireme_core_v1_volume_source_proto_rawDesc = "" +
 	"\vdata_source\x18\a \x01(\v2*.trireme.core.v1.TypedLocalObjectReferenceR\n" +
 	"dataSource\x12M\n" +
 	"\x0fdata_source_ref\x18\b \x01(\v2%.trireme.core.v1.TypedObjectReferenceR\rdataSourceRef\x12D\n" +
-	"\x1cvolume_attributes_class_name\x18\t \x01(\tH\x03R\x19volumeAttributesClassName\x88\x01\x01B\x0e\n" +
+	"\x1cvolume_attributes_class_name\x18\t \x01(\tH\x03R\x19volumeAttributesClassName\x88\x01\x01:\x95\x02\xb2\xbb\x18o\n" +
+	";has(self.resources) && 'storage' in self.resources.requests\x12#must say how much storage is wanted\x18\x02\"\tresources\xb2\xbb\x18\x9d\x01\n" +
+	"I!('ReadWriteOncePod' in self.accessModes) || self.accessModes.size() == 1\x124may not use ReadWriteOncePod with other access modes\x18\x01\"\vaccessModes*\vaccessModesB\x0e\n" +
 	"\f_volume_nameB\x15\n" +
 	"\x13_storage_class_nameB\x0e\n" +
 	"\f_volume_modeB\x1f\n" +
