@@ -41,7 +41,7 @@ import (
 // Scheduler is the service. Make it with New and Run it once.
 type Scheduler struct {
 	cfg     Config
-	profile []framework.Registration
+	profile framework.Profile
 	logger  *slog.Logger
 	conn    *grpc.ClientConn
 	server  *rpc.Server // nil where it listens nowhere
@@ -67,7 +67,8 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 		}
 		cfg.Identity = host + "_" + rand.Text()[:8]
 	}
-	s := &Scheduler{cfg: cfg, profile: append(plugins.Default(), extra...)}
+	s := &Scheduler{cfg: cfg, profile: plugins.Default(cfg.SchedulerName)}
+	s.profile.Plugins = append(s.profile.Plugins, extra...)
 	logger, s.errors = component.Remember(logger)
 	s.logger = logger
 	var err error
@@ -126,12 +127,15 @@ func (s *Scheduler) Ready() error {
 
 // tasks builds the chain on a connection to the gateway.
 func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) {
-	fw, err := runtime.New(s.profile, bind.New(conn))
+	reporter := report.New(conn, s.cfg.SchedulerName, s.logger)
+	factory := informer.NewFactory(conn, s.logger)
+	fw, err := runtime.New(s.profile, runtime.Deps{
+		Binder: bind.New(conn), Gateway: conn, Event: reporter.Event, Objects: intake.Objects(factory),
+	})
 	if err != nil {
 		return nil, err
 	}
 	nodes := cache.New(s.logger)
-	reporter := report.New(conn, s.cfg.SchedulerName, s.logger)
 	events := maps.Clone(fw.Events())
 	events[cycle.NoNodes] = []framework.EventHint{{
 		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add},
@@ -146,7 +150,7 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		InitialBackoff:  s.cfg.InitialBackoff,
 		MaxBackoff:      s.cfg.MaxBackoff,
 	})
-	factory := informer.NewFactory(conn, s.logger)
+	fw.OnActivate(waiting.Activate)
 	in := &intake.Intake{SchedulerName: s.cfg.SchedulerName, Queue: waiting, Cache: nodes, Framework: fw, Logger: s.logger}
 	in.Register(factory)
 	s.informers.Store(factory)

@@ -1,6 +1,9 @@
 package framework
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // StateData is what a plugin keeps from one point to a later one of the same cycle.
 type StateData interface {
@@ -8,18 +11,19 @@ type StateData interface {
 	Clone() StateData
 }
 
-// CycleState belongs to one attempt at one pod. PreFilter and PreScore write it; Filter and Score only read, so that
-// they may run side by side. The runtime writes the sets of skipped plugins.
+// CycleState belongs to one attempt at one pod, or at a gang as a whole. PreFilter and PreScore write it; Filter and Score
+// only read, so that they may run side by side. The runtime writes the sets of skipped plugins.
 type CycleState struct {
-	data       map[string]StateData
-	skipFilter map[string]struct{}
-	skipScore  map[string]struct{}
+	// Few plugins keep something, so that a list is found through faster than a map.
+	data       []keyed
+	skipFilter []string
+	skipScore  []string
 	// times is nil where nobody asked for them.
 	times *[]PluginTime
 }
 
-// PluginTime is how long a plugin took at an extension point. Where it is called once per node, Took is of all Calls
-// together, and not every node's was timed.
+// PluginTime is how long a plugin took at an extension point. Where it looks at many nodes, Took is of all of them together
+// and Calls how many they were.
 type PluginTime struct {
 	Point, Plugin string
 	Took          time.Duration
@@ -65,57 +69,58 @@ func (c *CycleState) End(point, plugin string, begun time.Time, calls int, st *S
 // NewCycleState returns an empty state.
 func NewCycleState() *CycleState { return &CycleState{} }
 
+type keyed struct {
+	key  string
+	data StateData
+}
+
 // Read returns what was last written under key, nil where nothing was.
-func (c *CycleState) Read(key string) StateData { return c.data[key] }
+func (c *CycleState) Read(key string) StateData {
+	for i := range c.data {
+		if c.data[i].key == key {
+			return c.data[i].data
+		}
+	}
+	return nil
+}
 
 // Write keeps data under key; a plugin uses its name, followed by whatever sets its keys apart.
 func (c *CycleState) Write(key string, data StateData) {
-	if c.data == nil {
-		c.data = make(map[string]StateData)
+	for i := range c.data {
+		if c.data[i].key == key {
+			c.data[i].data = data
+			return
+		}
 	}
-	c.data[key] = data
+	c.data = append(c.data, keyed{key, data})
 }
 
 // SkipFilter leaves out plugin's Filter from now on.
 func (c *CycleState) SkipFilter(plugin string) {
-	if c.skipFilter == nil {
-		c.skipFilter = make(map[string]struct{})
+	if !c.FilterSkipped(plugin) {
+		c.skipFilter = append(c.skipFilter, plugin)
 	}
-	c.skipFilter[plugin] = struct{}{}
 }
 
 // FilterSkipped reports whether plugin's Filter is left out.
-func (c *CycleState) FilterSkipped(plugin string) bool {
-	_, ok := c.skipFilter[plugin]
-	return ok
-}
+func (c *CycleState) FilterSkipped(plugin string) bool { return slices.Contains(c.skipFilter, plugin) }
 
 // SkipScore leaves out plugin's Score from now on.
 func (c *CycleState) SkipScore(plugin string) {
-	if c.skipScore == nil {
-		c.skipScore = make(map[string]struct{})
+	if !c.ScoreSkipped(plugin) {
+		c.skipScore = append(c.skipScore, plugin)
 	}
-	c.skipScore[plugin] = struct{}{}
 }
 
 // ScoreSkipped reports whether plugin's Score is left out.
-func (c *CycleState) ScoreSkipped(plugin string) bool {
-	_, ok := c.skipScore[plugin]
-	return ok
-}
+func (c *CycleState) ScoreSkipped(plugin string) bool { return slices.Contains(c.skipScore, plugin) }
 
 // Clone returns a state that can be changed without changing c: what is needed to try things out. Nothing is measured in
 // it.
 func (c *CycleState) Clone() *CycleState {
-	o := NewCycleState()
-	for k, v := range c.data {
-		o.Write(k, v.Clone())
-	}
-	for k := range c.skipFilter {
-		o.SkipFilter(k)
-	}
-	for k := range c.skipScore {
-		o.SkipScore(k)
+	o := &CycleState{skipFilter: slices.Clone(c.skipFilter), skipScore: slices.Clone(c.skipScore), data: make([]keyed, len(c.data))}
+	for i, d := range c.data {
+		o.data[i] = keyed{d.key, d.data.Clone()}
 	}
 	return o
 }

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"trireme.dev/client"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 )
@@ -18,6 +19,20 @@ const (
 	Node EventResource = "Node"
 	// PodGroup is a group of pods.
 	PodGroup EventResource = "PodGroup"
+	// Namespace is a namespace; its labels count.
+	Namespace EventResource = "Namespace"
+	// The objects of volumes.
+	PersistentVolume      EventResource = "PersistentVolume"
+	PersistentVolumeClaim EventResource = "PersistentVolumeClaim"
+	StorageClass          EventResource = "StorageClass"
+	CSINode               EventResource = "CSINode"
+	CSIDriver             EventResource = "CSIDriver"
+	CSIStorageCapacity    EventResource = "CSIStorageCapacity"
+	// PodDisruptionBudget says how many pods may go.
+	PodDisruptionBudget EventResource = "PodDisruptionBudget"
+	// QueueObject is a queue of groups, and Workload what they are parts of.
+	QueueObject EventResource = "Queue"
+	Workload    EventResource = "Workload"
 	// AnyResource is every resource.
 	AnyResource EventResource = "*"
 )
@@ -96,6 +111,8 @@ func (a Action) name() string {
 // Change is an event with the objects before and after it. The fields of one kind are set: old is nil on Add, new on
 // Delete.
 type Change struct {
+	// Old and New are of kinds that have no fields of their own.
+	Old, New           client.Object
 	Event              ClusterEvent
 	OldPod, NewPod     *PodInfo
 	OldNode, NewNode   *corev1.Node

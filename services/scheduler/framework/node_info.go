@@ -3,6 +3,7 @@ package framework
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
@@ -12,6 +13,8 @@ import (
 type NodeInfo struct {
 	// Node as the gateway last gave it; nil while pods of a deleted node are still known. Not to be changed.
 	Node *corev1.Node
+	// Index is the node's position in its snapshot, and in the copies made from there.
+	Index int32
 	// Pods on the node in the order in which they came.
 	Pods []*PodInfo
 	// Requested is the sum of the pods' requests.
@@ -20,6 +23,10 @@ type NodeInfo struct {
 	Scored Resource
 	// Allocatable is what pods may use of the node.
 	Allocatable Resource
+	// Ports in use on the node.
+	Ports HostPorts
+	// Images on the node with their sizes, by each of their names. Not to be changed.
+	Images map[string]int64
 	// Generation grows with every change, over all nodes of a cache.
 	Generation int64
 }
@@ -37,11 +44,20 @@ func (n *NodeInfo) Taints() []*corev1.Taint { return n.Node.GetSpec().GetTaints(
 func (n *NodeInfo) SetNode(node *corev1.Node) error {
 	n.Node = node
 	if node == nil {
-		n.Allocatable = Resource{}
+		n.Allocatable, n.Images = Resource{}, nil
 		return nil
 	}
 	allocatable, err := ParseResource(node.GetStatus().GetAllocatable())
 	n.Allocatable = allocatable
+	n.Images = nil
+	for _, image := range node.GetStatus().GetImages() {
+		for _, name := range image.GetNames() {
+			if n.Images == nil {
+				n.Images = make(map[string]int64)
+			}
+			n.Images[name] = image.GetSizeBytes()
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("node %s: %w", n.Name(), err)
 	}
@@ -51,8 +67,18 @@ func (n *NodeInfo) SetNode(node *corev1.Node) error {
 // AddPod puts a pod on the node.
 func (n *NodeInfo) AddPod(pod *PodInfo) {
 	n.Pods = append(n.Pods, pod)
-	n.Requested.Add(&pod.Request)
-	n.Scored.Add(&pod.Scored)
+	n.count(pod, 1)
+}
+
+func (n *NodeInfo) count(pod *PodInfo, sign int64) {
+	n.Requested.add(&pod.Request, sign)
+	n.Scored.add(&pod.Scored, sign)
+	if len(pod.Ports) > 0 {
+		if n.Ports == nil {
+			n.Ports = make(HostPorts)
+		}
+		n.Ports.add(pod.Ports, int32(sign))
+	}
 }
 
 var errNotOnNode = errors.New("not on the node")
@@ -66,11 +92,22 @@ func (n *NodeInfo) RemovePod(uid string) error {
 			continue
 		}
 		n.Pods = slices.Delete(n.Pods, i, i+1)
-		n.Requested.Sub(&pod.Request)
-		n.Scored.Sub(&pod.Scored)
+		n.count(pod, -1)
 		return nil
 	}
 	return fmt.Errorf("pod with uid %s: %w", uid, errNotOnNode)
+}
+
+// ReplacePod puts another state of a pod in its place, which must be on the node.
+func (n *NodeInfo) ReplacePod(old, pod *PodInfo) error {
+	i := slices.Index(n.Pods, old)
+	if i < 0 {
+		return fmt.Errorf("pod with uid %s: %w", old.UID(), errNotOnNode)
+	}
+	n.Pods[i] = pod
+	n.count(old, -1)
+	n.count(pod, 1)
+	return nil
 }
 
 // CopyFrom makes n equal to o and independent of it, reusing what n holds.
@@ -82,10 +119,20 @@ func (n *NodeInfo) CopyFrom(o *NodeInfo) {
 	}
 	*n = NodeInfo{
 		Node:        o.Node,
+		Index:       o.Index,
 		Pods:        pods,
 		Requested:   o.Requested.Clone(),
 		Scored:      o.Scored.Clone(),
 		Allocatable: o.Allocatable.Clone(),
+		Ports:       maps.Clone(o.Ports),
+		Images:      o.Images,
 		Generation:  o.Generation,
 	}
+}
+
+// Clone returns a copy to try things out on.
+func (n *NodeInfo) Clone() *NodeInfo {
+	var c NodeInfo
+	c.CopyFrom(n)
+	return &c
 }

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
@@ -16,16 +17,25 @@ type PodInfo struct {
 	// Scored is what the pod counts as when nodes are scored: cpu and memory, with a floor for containers that ask
 	// for nothing.
 	Scored Resource
+	// Ports of the node that the pod takes.
+	Ports []HostPort
+	// Affinity to other pods, and against them; nil where it has none.
+	Affinity *PodAffinity
+	// Class is what selectors see of the pod.
+	Class LabelClass
 }
 
-// NewPodInfo derives a PodInfo. A quantity that cannot be read, which the gateway does not let happen, counts as zero and
-// is returned as an error beside the PodInfo.
+// NewPodInfo derives a PodInfo. A quantity or selector that cannot be read, which the gateway does not let happen, counts
+// as zero or selects nothing, and is returned as an error beside the PodInfo.
 func NewPodInfo(pod *corev1.Pod) (*PodInfo, error) {
 	request, scored, err := podRequests(pod.GetSpec())
-	if err != nil {
+	affinity, err2 := podAffinity(pod)
+	if err = errors.Join(err, err2); err != nil {
 		err = fmt.Errorf("pod %s: %w", Key(pod), err)
 	}
-	return &PodInfo{Pod: pod, Request: request, Scored: scored}, err
+	return &PodInfo{
+		Pod: pod, Request: request, Scored: scored, Ports: hostPorts(pod.GetSpec()), Affinity: affinity, Class: classOf(pod),
+	}, err
 }
 
 // UID of the pod.
@@ -33,6 +43,15 @@ func (p *PodInfo) UID() string { return p.Pod.GetMetadata().GetUid() }
 
 // Name is "namespace/name".
 func (p *PodInfo) Name() string { return Key(p.Pod) }
+
+// Namespace of the pod.
+func (p *PodInfo) Namespace() string { return p.Pod.GetMetadata().GetNamespace() }
+
+// Labels of the pod. Not to be changed.
+func (p *PodInfo) Labels() map[string]string { return p.Pod.GetMetadata().GetLabels() }
+
+// Terminating reports whether the pod is being deleted.
+func (p *PodInfo) Terminating() bool { return p.Pod.GetMetadata().GetDeletionTimestamp() != nil }
 
 // Priority of the pod, 0 where it has none.
 func (p *PodInfo) Priority() int32 { return p.Pod.GetSpec().GetPriority() }

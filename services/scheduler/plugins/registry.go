@@ -2,6 +2,8 @@
 package plugins
 
 import (
+	"fmt"
+
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/plugins/defaultbinder"
 	"trireme.dev/services/scheduler/plugins/gangscheduling"
@@ -14,18 +16,80 @@ import (
 	"trireme.dev/services/scheduler/plugins/tainttoleration"
 )
 
-// Default returns the plugins of the default profile in order.
-func Default() []framework.Registration {
-	return []framework.Registration{
-		{New: func(framework.Handle) framework.Plugin { return schedulinggates.Plugin{} }},
-		{New: func(framework.Handle) framework.Plugin { return queuesort.Plugin{} }},
-		{New: func(framework.Handle) framework.Plugin { return nodeunschedulable.Plugin{} }},
-		{New: func(framework.Handle) framework.Plugin { return nodename.Plugin{} }},
-		{New: func(framework.Handle) framework.Plugin { return tainttoleration.Plugin{} }, Weight: 3},
-		{New: func(framework.Handle) framework.Plugin { return nodeaffinity.Plugin{} }, Weight: 2},
-		{New: func(framework.Handle) framework.Plugin { return noderesources.Fit{} }, Weight: 1},
-		{New: func(framework.Handle) framework.Plugin { return noderesources.BalancedAllocation{} }, Weight: 1},
-		{New: func(h framework.Handle) framework.Plugin { return defaultbinder.New(h) }},
-		{New: func(framework.Handle) framework.Plugin { return gangscheduling.Plugin{} }},
+// Entry is a plugin by its name, as a configuration knows it.
+type Entry struct {
+	// Name of the plugin.
+	Name string
+	// Weight of its score by default; 0 where it has none.
+	Weight int64
+	// Args returns a pointer to the plugin's default arguments, a struct with Kubernetes' names in its json tags, to decode
+	// a configuration into; it may have a method Validate() error. Nil where the plugin takes none.
+	Args func() any
+	// New builds the plugin with what Args returned; nil stands for the defaults.
+	New func(h framework.Handle, args any) (framework.Plugin, error)
+}
+
+// Registration enables the plugin with arguments, nil for the defaults, and a weight, 0 for the default.
+func (e Entry) Registration(args any, weight int64) framework.Registration {
+	if weight == 0 {
+		weight = e.Weight
 	}
+	return framework.Registration{Weight: weight, New: func(h framework.Handle) (framework.Plugin, error) { return e.New(h, args) }}
+}
+
+// plain is a plugin that needs nothing.
+func plain(name string, weight int64, p framework.Plugin) Entry {
+	return Entry{Name: name, Weight: weight, New: func(framework.Handle, any) (framework.Plugin, error) { return p, nil }}
+}
+
+// handled is a plugin that needs a Handle.
+func handled[P framework.Plugin](name string, weight int64, build func(framework.Handle) P) Entry {
+	return Entry{Name: name, Weight: weight, New: func(h framework.Handle, _ any) (framework.Plugin, error) { return build(h), nil }}
+}
+
+// withArgs is a plugin that takes arguments of type A.
+func withArgs[A any, P framework.Plugin](name string, weight int64, defaults func() *A, build func(framework.Handle, *A) (P, error)) Entry {
+	return Entry{
+		Name: name, Weight: weight,
+		Args: func() any { return defaults() },
+		New: func(h framework.Handle, args any) (framework.Plugin, error) {
+			a, ok := args.(*A)
+			if args == nil {
+				a, ok = defaults(), true
+			}
+			if !ok {
+				return nil, fmt.Errorf("plugin %s: arguments of type %T, want %T", name, args, a)
+			}
+			p, err := build(h, a)
+			if err != nil {
+				return nil, fmt.Errorf("plugin %s: %w", name, err)
+			}
+			return p, nil
+		},
+	}
+}
+
+// Registry lists all plugins in the order of the default profile.
+func Registry() []Entry {
+	return []Entry{
+		plain(schedulinggates.Name, 0, schedulinggates.Plugin{}),
+		plain(queuesort.Name, 0, queuesort.Plugin{}),
+		plain(nodeunschedulable.Name, 0, nodeunschedulable.Plugin{}),
+		plain(nodename.Name, 0, nodename.Plugin{}),
+		plain(tainttoleration.Name, 3, tainttoleration.Plugin{}),
+		plain(nodeaffinity.Name, 2, nodeaffinity.Plugin{}),
+		plain(noderesources.FitName, 1, noderesources.Fit{}),
+		plain(noderesources.BalancedName, 1, noderesources.BalancedAllocation{}),
+		handled(defaultbinder.Name, 0, defaultbinder.New),
+		plain(gangscheduling.Name, 0, gangscheduling.Plugin{}),
+	}
+}
+
+// Default is the profile of all plugins with their defaults.
+func Default(schedulerName string) framework.Profile {
+	p := framework.Profile{SchedulerName: schedulerName}
+	for _, e := range Registry() {
+		p.Plugins = append(p.Plugins, e.Registration(nil, 0))
+	}
+	return p
 }

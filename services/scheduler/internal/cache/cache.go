@@ -16,6 +16,7 @@ import (
 	"container/list"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 
 	"trireme.dev/kit/telemetry"
@@ -33,8 +34,12 @@ type Cache struct {
 	recent     *list.List               // entries, most recently changed first
 	pods       map[string]*podState     // by uid
 	scheduled  map[framework.GroupKey]int
-	// order changes when a node comes, goes, or moves to another zone.
-	order int64
+	// order changes when a node comes or goes; present is how many there are.
+	order   int64
+	present int
+	// namespaces are their labels, copied on change.
+	namespaces        map[string]map[string]string
+	namespacesVersion int64
 }
 
 type entry struct {
@@ -90,8 +95,9 @@ func (c *Cache) SetNode(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entryOf(node.GetMetadata().GetName())
-	if e.info.Node == nil || zoneOf(e.info.Node) != zoneOf(node) {
+	if e.info.Node == nil {
 		c.order++
+		c.present++
 	}
 	if err := e.info.SetNode(node); err != nil {
 		c.logger.Warn("node has a quantity that cannot be read", slog.String(telemetry.KeyNode, e.name), slog.Any(telemetry.KeyError, err))
@@ -108,6 +114,7 @@ func (c *Cache) RemoveNode(name string) {
 	e := c.entryOf(name)
 	if e.info.Node != nil {
 		c.order++
+		c.present--
 	}
 	_ = e.info.SetNode(nil) // nil cannot fail
 	c.dropIfUnused(e)
@@ -151,10 +158,55 @@ func (c *Cache) Forget(pod *framework.PodInfo) bool {
 func (c *Cache) AddPod(pod *framework.PodInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	node := pod.Pod.GetSpec().GetNodeName()
 	if st := c.pods[pod.UID()]; st != nil {
+		if st.node == node {
+			c.replace(st, pod)
+			return
+		}
 		c.take(st)
 	}
-	c.put(pod, pod.Pod.GetSpec().GetNodeName(), false)
+	c.put(pod, node, false)
+}
+
+// replace takes over a pod's new state where it is.
+func (c *Cache) replace(st *podState, pod *framework.PodInfo) {
+	old := st.pod
+	st.pod, st.assumed = pod, false
+	if err := c.entryOf(st.node).info.ReplacePod(old, pod); err != nil {
+		panic(fmt.Sprintf("cache: node %s: %v", st.node, err)) // the books contradict themselves
+	}
+}
+
+// SetNamespace takes over the labels of a namespace.
+func (c *Cache) SetNamespace(name string, labels map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old, ok := c.namespaces[name]; ok && maps.Equal(old, labels) {
+		return
+	}
+	c.copyNamespaces()
+	c.namespaces[name] = labels
+}
+
+// RemoveNamespace forgets a namespace.
+func (c *Cache) RemoveNamespace(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.namespaces[name]; ok {
+		c.copyNamespaces()
+		delete(c.namespaces, name)
+	}
+}
+
+// copyNamespaces makes way for a change: snapshots keep the map that they were given.
+func (c *Cache) copyNamespaces() {
+	c.namespacesVersion++
+	if c.namespaces == nil {
+		c.namespaces = make(map[string]map[string]string)
+		return
+	}
+	c.namespaces = maps.Clone(c.namespaces)
 }
 
 // RemovePod forgets a pod whatever its state and reports whether it was on a node.

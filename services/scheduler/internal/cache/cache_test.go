@@ -16,7 +16,7 @@ import (
 )
 
 func node(name, zone string) *corev1.Node {
-	return &corev1.Node{Metadata: &metav1.ObjectMeta{Name: name, Labels: map[string]string{labelZone: zone}}}
+	return &corev1.Node{Metadata: &metav1.ObjectMeta{Name: name, Labels: map[string]string{framework.LabelZone: zone}}}
 }
 
 func pod(uid, on, group string) *framework.PodInfo {

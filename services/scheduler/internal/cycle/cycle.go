@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"trireme.dev/kit/telemetry"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/cache"
 	"trireme.dev/services/scheduler/internal/queue"
@@ -127,6 +128,7 @@ func (c *Cycle) commit(ctx context.Context, group []framework.Assignment) (st *f
 			c.rollback(ctx, group[:i], nil)
 			return framework.AsStatus(err)
 		}
+		c.Framework.Nominator().Forget(a.Pod.UID()) // the cache keeps its place now
 	}
 	noted := c.watch.pods
 	for _, a := range group {
@@ -221,16 +223,30 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 			st = framework.AsStatus(fmt.Errorf("panic while binding: %v", p))
 		}
 	}()
+	preparing, written := c.Framework.Cancellable(writing, group)
+	defer func() {
+		if err := written(); err != nil && !st.IsSuccess() {
+			st = framework.AsStatus(err)
+		}
+	}()
+	work := make([]runtime.PreBinding, len(group))
+	for i, p := range group {
+		if work[i], st = c.Framework.RunPreBindPreFlight(ctx, p); !st.IsSuccess() {
+			return st
+		}
+	}
 	for _, step := range []struct {
 		name string
-		run  func(framework.Assignment) *framework.Status
+		run  func(int, framework.Assignment) *framework.Status
 	}{
-		{runtime.WaitOnPermit, func(p framework.Assignment) *framework.Status { return c.Framework.WaitOnPermit(ctx, p.Pod) }},
-		{runtime.PreBind, func(p framework.Assignment) *framework.Status { return c.Framework.RunPreBind(writing, p) }},
+		{runtime.WaitOnPermit, func(_ int, p framework.Assignment) *framework.Status { return c.Framework.WaitOnPermit(ctx, p.Pod) }},
+		{runtime.PreBind, func(i int, p framework.Assignment) *framework.Status {
+			return c.Framework.RunPreBind(preparing, p, work[i])
+		}},
 	} {
 		begun := time.Now()
-		for _, p := range group {
-			if st = step.run(p); !st.IsSuccess() {
+		for i, p := range group {
+			if st = step.run(i, p); !st.IsSuccess() {
 				break
 			}
 		}
@@ -239,6 +255,9 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 		if !st.IsSuccess() {
 			return st
 		}
+	}
+	if err := written(); err != nil {
+		return framework.AsStatus(err)
 	}
 	begun := time.Now()
 	st = c.Framework.RunBind(a.traced(writing), group)
@@ -303,9 +322,22 @@ func (c *Cycle) later(a *attempt, failed []Failure, err error) {
 func (c *Cycle) say(failed []Failure, reason string) {
 	for _, f := range failed {
 		if pod := c.Queue.Pod(f.Pod.UID()); pod != nil {
-			c.Reporter.FailedScheduling(pod, report.Verdict{Reason: reason, Message: f.Message, NominatedNode: f.NominatedNode})
+			c.nominate(f, pod)
+			c.Reporter.FailedScheduling(pod, report.Verdict{Reason: reason, Message: f.Message, NominatedNode: f.NominatedNode, ClearNomination: f.Clear})
 		}
 	}
+}
+
+// nominate remembers where room is being made for a pod that was not placed.
+func (c *Cycle) nominate(f Failure, pod *corev1.Pod) {
+	node := f.NominatedNode
+	switch {
+	case f.Clear:
+		node = ""
+	case node == "":
+		node = pod.GetStatus().GetNominatedNodeName() // as it was before this attempt
+	}
+	c.Framework.Nominate(f.Pod, node)
 }
 
 func about(q *framework.Queued) []slog.Attr {

@@ -34,7 +34,9 @@ type world struct {
 }
 
 func newWorld(t testing.TB, extra ...framework.Registration) *world {
-	fw, err := runtime.New(append(plugins.Default(), extra...), nil)
+	profile := plugins.Default("default-scheduler")
+	profile.Plugins = append(profile.Plugins, extra...)
+	fw, err := runtime.New(profile, runtime.Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +235,7 @@ func scriptPod(t testing.TB, name string, args []datadriven.CmdArg) *corev1.Pod 
 // holds more than it has, gangs are whole or absent, and an attempt leaves no trace in the snapshot.
 func TestNeverOvercommits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fw, err := runtime.New(plugins.Default(), nil)
+		fw, err := runtime.New(plugins.Default("default-scheduler"), runtime.Deps{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +375,7 @@ func (panicky) Filter(*framework.CycleState, *framework.PodInfo, *framework.Node
 }
 
 func TestPluginPanicFailsTheAttemptOnly(t *testing.T) {
-	w := newWorld(t, framework.Registration{New: func(framework.Handle) framework.Plugin { return panicky{} }})
+	w := newWorld(t, framework.Registration{New: framework.Use(panicky{})})
 	w.cache.SetNode(scriptNode(t, "n1", nil))
 	d := w.decide(t, &framework.Queued{Pods: []*framework.PodInfo{info(t, scriptPod(t, "a", nil))}})
 	if d.Err == nil || !strings.Contains(d.Err.Error(), "oops") || len(d.Placed) != 0 {

@@ -21,6 +21,7 @@ type fitError struct {
 	pending    map[string]struct{}
 	postFilter string
 	nominated  string
+	clear      bool
 }
 
 func newFitError(pod *framework.PodInfo, nodes int) *fitError {
@@ -40,11 +41,11 @@ func (f *fitError) add(st *framework.Status) {
 	f.plugins[p] = struct{}{}
 }
 
-// count notes a node's rejection.
-func (f *fitError) count(st *framework.Status) {
+// count notes a rejection of so many nodes.
+func (f *fitError) count(st *framework.Status, nodes int) {
 	f.add(st)
 	for _, r := range st.Reasons() {
-		f.reasons[r]++
+		f.reasons[r] += nodes
 	}
 }
 
@@ -77,7 +78,7 @@ func (f *fitError) message(forPod string) string {
 }
 
 func (f *fitError) failure(message string) Failure {
-	return Failure{Pod: f.pod, Message: message, NominatedNode: f.nominated}
+	return Failure{Pod: f.pod, Message: message, NominatedNode: f.nominated, Clear: f.clear}
 }
 
 // groupMessage says what a group lacks, with the first of its pods that did not fit as the example.

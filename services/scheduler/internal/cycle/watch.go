@@ -27,9 +27,6 @@ func (p point) String() string {
 	}[p]
 }
 
-// timedNodes is one in how many nodes has its filters timed, where plugins are measured at all.
-const timedNodes = 64
-
 // Watch notes how long each step of an attempt took, for each pod: plain data, of which metrics and spans are made
 // afterwards. Nothing is decided by it. A nil Watch notes nothing.
 type Watch struct {
@@ -94,7 +91,7 @@ func (p *podWatch) end(at point, begun time.Time, code framework.Code) {
 	}
 }
 
-func (p *podWatch) filtered(begun time.Time, nodes, feasible int, rejected []*framework.Status, err error) {
+func (p *podWatch) filtered(begun time.Time, nodes, feasible int, rejected *framework.Verdicts, err error) {
 	if p == nil {
 		return
 	}
@@ -110,15 +107,12 @@ func (p *podWatch) filtered(begun time.Time, nodes, feasible int, rejected []*fr
 	if !p.measures() {
 		return
 	}
-	for _, st := range rejected {
-		if st == nil {
-			continue
-		}
+	rejected.Histogram(func(st *framework.Status, nodes int) {
 		if p.rejections == nil {
 			p.rejections = make(map[string]int)
 		}
-		p.rejections[st.Plugin()]++
-	}
+		p.rejections[st.Plugin()] += nodes
+	})
 }
 
 func (p *podWatch) decided(node string, fail *fitError) {

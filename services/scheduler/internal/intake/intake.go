@@ -6,6 +6,7 @@ package intake
 import (
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -30,8 +31,9 @@ type Intake struct {
 	Logger        *slog.Logger
 }
 
-// Register subscribes to pods, nodes and groups.
+// Register subscribes to pods, nodes and groups, and to what plugins ask for.
 func (in *Intake) Register(f *informer.Factory) {
+	in.registerObjects(f)
 	informer.Of[*schedulingv1.PodGroup](f, informer.Config{}).AddHandler(informer.Handler[*schedulingv1.PodGroup]{
 		Add:    func(g *schedulingv1.PodGroup, _ bool) { in.setGroup(nil, g) },
 		Update: in.setGroup,
@@ -89,9 +91,12 @@ func (in *Intake) info(pod *corev1.Pod) *framework.PodInfo {
 func (in *Intake) addPod(pod *corev1.Pod, since time.Time) {
 	switch in.classify(pod) {
 	case pending:
-		in.Queue.Add(in.info(pod), since)
+		info := in.info(pod)
+		in.nominate(info)
+		in.Queue.Add(info, since)
 	case assigned:
 		info := in.info(pod)
+		in.Framework.Nominator().Forget(info.UID())
 		in.Cache.AddPod(info)
 		in.Queue.Delete(info.UID())
 		in.move(framework.AssignedPod, framework.Add, nil, info)
@@ -125,12 +130,27 @@ func (in *Intake) updatePending(after *corev1.Pod) {
 		in.Queue.Update(info)
 		return
 	}
+	in.nominate(info)
 	in.Queue.Add(info, time.Now())
+}
+
+// nominate takes over where room is being made for a waiting pod. A status that does not say so does not take back what
+// has been decided and not been written yet.
+func (in *Intake) nominate(pod *framework.PodInfo) {
+	nominator := in.Framework.Nominator()
+	node := pod.Pod.GetStatus().GetNominatedNodeName()
+	if node == "" {
+		node = nominator.Node(pod.UID())
+	}
+	if node != "" {
+		nominator.Nominate(pod, node)
+	}
 }
 
 func (in *Intake) updateAssigned(before, after *corev1.Pod) {
 	om, nm := before.GetMetadata(), after.GetMetadata()
-	if om.GetGeneration() == nm.GetGeneration() && maps.Equal(om.GetLabels(), nm.GetLabels()) {
+	if om.GetGeneration() == nm.GetGeneration() && maps.Equal(om.GetLabels(), nm.GetLabels()) &&
+		(om.GetDeletionTimestamp() == nil) == (nm.GetDeletionTimestamp() == nil) {
 		return // its status only, which no plugin looks at
 	}
 	old, info := in.info(before), in.info(after)
@@ -151,6 +171,7 @@ func (in *Intake) updateAssigned(before, after *corev1.Pod) {
 func (in *Intake) deletePod(last *corev1.Pod) {
 	uid := last.GetMetadata().GetUid()
 	in.Queue.Delete(uid)
+	in.Framework.Nominator().Forget(uid)
 	if w := in.Framework.WaitingPod(uid); w != nil {
 		w.Reject("", "the pod was deleted")
 	}
@@ -177,6 +198,9 @@ func (in *Intake) addNode(node *corev1.Node) {
 func (in *Intake) updateNode(before, after *corev1.Node) {
 	action := nodeChange(before, after)
 	if action == 0 {
+		if !sameImages(before.GetStatus().GetImages(), after.GetStatus().GetImages()) {
+			in.Cache.SetNode(after) // nobody waits for an image
+		}
 		return // a heartbeat
 	}
 	in.Cache.SetNode(after)
@@ -220,6 +244,18 @@ func sameTaints(a, b *corev1.NodeSpec) bool {
 	}
 	for i, t := range a.GetTaints() {
 		if !proto.Equal(t, b.GetTaints()[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameImages(a, b []*corev1.ContainerImage) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i, image := range a {
+		if image.GetSizeBytes() != b[i].GetSizeBytes() || !slices.Equal(image.GetNames(), b[i].GetNames()) {
 			return false
 		}
 	}

@@ -39,6 +39,8 @@ type entity struct {
 	until                 time.Time
 	// changed says that members or group changed in flight, so a rejection may not hold any more.
 	changed bool
+	// forced says that it was activated in flight, so it is tried again at once.
+	forced bool
 	// popped and marker belong to the attempt in flight.
 	popped *framework.Queued
 	marker *list.Element

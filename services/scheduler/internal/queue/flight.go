@@ -66,7 +66,7 @@ func (q *Queue) tryPop() *framework.Queued {
 	}
 	popped := e.view
 	popped.Pods = slices.Clone(e.view.Pods)
-	e.place, e.popped, e.changed = placeInFlight, &popped, false
+	e.place, e.popped, e.changed, e.forced = placeInFlight, &popped, false, false
 	q.inFlight[&popped] = e
 	e.marker = q.log.PushBack(e)
 	q.leave(e)
@@ -105,12 +105,20 @@ func (q *Queue) Done(popped *framework.Queued, o Outcome) {
 		e.view.Timestamp = time.Now()
 		e.rejectedBy, e.pendingBy = nil, nil
 		q.setBackoff(e)
+		if e.forced {
+			e.until = e.view.Timestamp
+			q.admit(e, false, eventActivate)
+			break
+		}
 		q.admit(e, true, eventAttemptFailure)
 	case o.Rejected:
 		e.errors = 0
 		e.unschedulable++
 		e.view.Timestamp = time.Now()
 		q.setBackoff(e)
+		if e.forced {
+			how, event = hintNow, eventActivate
+		}
 		if e.changed && how == hintSkip {
 			how, event = hintAfterBackoff, eventMembers
 		}

@@ -53,6 +53,8 @@ type Verdict struct {
 	Message string
 	// NominatedNode is where room is being made for the pod; empty leaves the field.
 	NominatedNode string
+	// ClearNomination empties the field.
+	ClearNomination bool
 }
 
 // Reporter writes conditions and events.
@@ -108,6 +110,11 @@ func (r *Reporter) Scheduled(pod *corev1.Pod, node string) {
 	r.forget(key{namespace: meta.GetNamespace(), name: meta.GetName()})
 	r.events.Event(pod, event.Normal, "Scheduled",
 		"Successfully assigned "+meta.GetNamespace()+"/"+meta.GetName()+" to "+node)
+}
+
+// Event tells people about an object.
+func (r *Reporter) Event(object client.Object, eventType, reason, message string) {
+	r.events.Event(object, eventType, reason, message)
 }
 
 // FailedScheduling says that an attempt at the pod failed, by event and condition.
@@ -219,7 +226,7 @@ func (r *Reporter) writePod(ctx context.Context, pod *corev1.Pod, v Verdict) err
 	}
 	pod = proto.CloneOf(pod)
 	changed := setPodCondition(pod, v)
-	if n := v.NominatedNode; n != "" && pod.GetStatus().GetNominatedNodeName() != n {
+	if n := v.NominatedNode; (n != "" || v.ClearNomination) && pod.GetStatus().GetNominatedNodeName() != n {
 		pod.Status.NominatedNodeName, changed = n, true
 	}
 	if !changed {

@@ -85,20 +85,6 @@ func (f *Framework) WaitOnPermit(ctx context.Context, pod *framework.PodInfo) *f
 	}
 }
 
-// RunPreBind stops at the first failure.
-func (f *Framework) RunPreBind(ctx context.Context, a framework.Assignment) *framework.Status {
-	for _, p := range f.preBind {
-		if st := p.PreBind(ctx, a.State, a.Pod, a.Node); !st.IsSuccess() {
-			st = st.WithPlugin(p.Name())
-			if st.IsRejected() {
-				return st
-			}
-			return asError("PreBind", st)
-		}
-	}
-	return nil
-}
-
 // RunBind asks plugins until one does not skip.
 func (f *Framework) RunBind(ctx context.Context, group []framework.Assignment) *framework.Status {
 	for _, p := range f.bind {

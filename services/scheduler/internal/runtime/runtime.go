@@ -4,10 +4,13 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
 
+	"google.golang.org/grpc"
+
+	"trireme.dev/client"
 	"trireme.dev/services/scheduler/framework"
+	"trireme.dev/services/scheduler/internal/nominate"
 )
 
 // Names of extension points, as Kubernetes' metrics have them.
@@ -25,27 +28,48 @@ const (
 	PostBind     = "PostBind"
 )
 
+// Deps are what plugins reach through their Handle. What is nil does nothing, or is nothing.
+type Deps struct {
+	Binder    framework.Binder
+	Gateway   grpc.ClientConnInterface
+	Nominator *nominate.Nominator
+	Event     func(object client.Object, eventType, reason, message string)
+	// Objects has a framework.Lister for each kind that the scheduler watches.
+	Objects map[string]any
+}
+
 // Framework is a profile, built and ready. It implements framework.Handle. Its Run methods are called by one cycle at
 // a time, those from WaitOnPermit on by any number of bindings.
 type Framework struct {
-	binder   framework.Binder
-	snapshot framework.Snapshot
+	deps     Deps
+	name     string
+	percent  int32
+	snapshot *framework.Snapshot
 	waiting  waitingPods
+	binding  bindings
+	activate func([]*framework.PodInfo)
 
-	sort            framework.QueueSortPlugin
-	preEnqueue      []framework.PreEnqueuePlugin
-	preEnqueueGroup []framework.PreEnqueueGroupPlugin
-	preFilter       []framework.PreFilterPlugin
-	filter          []framework.FilterPlugin
-	postFilter      []framework.PostFilterPlugin
-	preScore        []framework.PreScorePlugin
-	score           []weighted
-	reserve         []framework.ReservePlugin
-	permit          []framework.PermitPlugin
-	preBind         []framework.PreBindPlugin
-	bind            []framework.BindPlugin
-	postBind        []framework.PostBindPlugin
-	events          map[string][]framework.EventHint
+	sort               framework.QueueSortPlugin
+	preEnqueue         []framework.PreEnqueuePlugin
+	preEnqueueGroup    []framework.PreEnqueueGroupPlugin
+	preFilter          []framework.PreFilterPlugin
+	filter             []framework.FilterPlugin
+	postFilter         []framework.PostFilterPlugin
+	preScore           []framework.PreScorePlugin
+	score              []weighted
+	reserve            []framework.ReservePlugin
+	permit             []framework.PermitPlugin
+	preBind            []framework.PreBindPlugin
+	bind               []framework.BindPlugin
+	postBind           []framework.PostBindPlugin
+	placementGenerate  framework.PlacementGeneratePlugin
+	placementScore     []weightedPlacement
+	podGroupPostFilter []framework.PodGroupPostFilterPlugin
+	events             map[string][]framework.EventHint
+	signers            []framework.SignPlugin
+	epochs             []framework.SignEpochPlugin
+	unsignable         string  // a plugin for whose sake no pod has a signature
+	scores             []int64 // reused from plugin to plugin
 }
 
 type weighted struct {
@@ -53,106 +77,81 @@ type weighted struct {
 	weight int64
 }
 
-// New builds the plugins of a profile. All that is wrong with the list is said at once.
-func New(profile []framework.Registration, binder framework.Binder) (*Framework, error) {
-	f := &Framework{binder: binder, events: make(map[string][]framework.EventHint)}
+type weightedPlacement struct {
+	framework.PlacementScorePlugin
+	weight int64
+}
+
+// New builds the plugins of a profile. All that is wrong with it is said at once.
+func New(profile framework.Profile, deps Deps) (*Framework, error) {
+	if deps.Nominator == nil {
+		deps.Nominator = nominate.New()
+	}
+	f := &Framework{
+		deps: deps, name: profile.SchedulerName, percent: profile.PercentageOfNodesToScore,
+		snapshot: &framework.Snapshot{}, events: make(map[string][]framework.EventHint),
+	}
 	f.waiting.pods = make(map[string]*waitingPod)
-	names := make(map[string]bool)
-	var errs []error
-	for _, reg := range profile {
-		p := reg.New(f)
-		if names[p.Name()] {
-			errs = append(errs, fmt.Errorf("plugin %s is listed twice", p.Name()))
-			continue
-		}
-		names[p.Name()] = true
-		if err := f.register(p, reg.Weight); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if f.sort == nil {
-		errs = append(errs, errors.New("no queue sort plugin, want one"))
-	}
-	if len(f.bind) == 0 {
-		errs = append(errs, errors.New("no bind plugin, want at least one"))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := f.build(profile); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
 	return f, nil
-}
-
-func (f *Framework) register(p framework.Plugin, weight int64) error {
-	var errs []error
-	rejects := false
-	if x, ok := p.(framework.QueueSortPlugin); ok {
-		if f.sort != nil {
-			errs = append(errs, fmt.Errorf("plugins %s and %s both sort the queue", f.sort.Name(), x.Name()))
-		}
-		f.sort = x
-	}
-	if x, ok := p.(framework.PreEnqueuePlugin); ok {
-		f.preEnqueue, rejects = append(f.preEnqueue, x), true
-	}
-	if x, ok := p.(framework.PreEnqueueGroupPlugin); ok {
-		f.preEnqueueGroup, rejects = append(f.preEnqueueGroup, x), true
-	}
-	if x, ok := p.(framework.PreFilterPlugin); ok {
-		f.preFilter, rejects = append(f.preFilter, x), true
-	}
-	if x, ok := p.(framework.FilterPlugin); ok {
-		f.filter, rejects = append(f.filter, x), true
-	}
-	if x, ok := p.(framework.PostFilterPlugin); ok {
-		f.postFilter = append(f.postFilter, x)
-	}
-	if x, ok := p.(framework.PreScorePlugin); ok {
-		f.preScore = append(f.preScore, x)
-	}
-	switch x, ok := p.(framework.ScorePlugin); {
-	case ok && weight < 1:
-		errs = append(errs, fmt.Errorf("plugin %s scores with weight %d, want at least 1", p.Name(), weight))
-	case ok:
-		f.score = append(f.score, weighted{x, weight})
-	case weight != 0:
-		errs = append(errs, fmt.Errorf("plugin %s does not score but has weight %d", p.Name(), weight))
-	}
-	if x, ok := p.(framework.ReservePlugin); ok {
-		f.reserve, rejects = append(f.reserve, x), true
-	}
-	if x, ok := p.(framework.PermitPlugin); ok {
-		f.permit, rejects = append(f.permit, x), true
-	}
-	if x, ok := p.(framework.PreBindPlugin); ok {
-		f.preBind = append(f.preBind, x)
-	}
-	if x, ok := p.(framework.BindPlugin); ok {
-		f.bind = append(f.bind, x)
-	}
-	if x, ok := p.(framework.PostBindPlugin); ok {
-		f.postBind = append(f.postBind, x)
-	}
-	if x, ok := p.(framework.EnqueueExtensions); ok {
-		f.events[p.Name()] = x.EventsToRegister()
-	} else if rejects {
-		f.events[p.Name()] = []framework.EventHint{{
-			Event: framework.ClusterEvent{Resource: framework.AnyResource, Action: framework.AllActions},
-		}}
-	}
-	return errors.Join(errs...)
 }
 
 // Events that plugins registered, by plugin.
 func (f *Framework) Events() map[string][]framework.EventHint { return f.events }
 
 // SetSnapshot says which snapshot the plugins see from now on.
-func (f *Framework) SetSnapshot(s framework.Snapshot) { f.snapshot = s }
+func (f *Framework) SetSnapshot(s *framework.Snapshot) { f.snapshot = s }
+
+// OnActivate says who has pods tried at once. It is called before anything runs.
+func (f *Framework) OnActivate(activate func([]*framework.PodInfo)) { f.activate = activate }
+
+// Nominator of the profile.
+func (f *Framework) Nominator() *nominate.Nominator { return f.deps.Nominator }
+
+// PercentageOfNodesToScore is the profile's.
+func (f *Framework) PercentageOfNodesToScore() int32 { return f.percent }
+
+// Profile implements framework.Handle.
+func (f *Framework) Profile() string { return f.name }
 
 // Snapshot implements framework.Handle.
-func (f *Framework) Snapshot() framework.Snapshot { return f.snapshot }
+func (f *Framework) Snapshot() *framework.Snapshot { return f.snapshot }
 
 // Binder implements framework.Handle.
-func (f *Framework) Binder() framework.Binder { return f.binder }
+func (f *Framework) Binder() framework.Binder { return f.deps.Binder }
+
+// Gateway implements framework.Handle.
+func (f *Framework) Gateway() grpc.ClientConnInterface { return f.deps.Gateway }
+
+// Event implements framework.Handle.
+func (f *Framework) Event(object client.Object, eventType, reason, message string) {
+	if f.deps.Event != nil {
+		f.deps.Event(object, eventType, reason, message)
+	}
+}
+
+// Objects implements framework.Handle.
+func (f *Framework) Objects(kind string) any { return f.deps.Objects[kind] }
+
+// Nominated implements framework.Handle.
+func (f *Framework) Nominated(node string) []*framework.PodInfo { return f.deps.Nominator.On(node) }
+
+// NominatedNode implements framework.Handle.
+func (f *Framework) NominatedNode(uid string) string { return f.deps.Nominator.Node(uid) }
+
+// Nominate implements framework.Handle.
+func (f *Framework) Nominate(pod *framework.PodInfo, node string) {
+	f.deps.Nominator.Nominate(pod, node)
+}
+
+// Activate implements framework.Handle.
+func (f *Framework) Activate(pods ...*framework.PodInfo) {
+	if f.activate != nil {
+		f.activate(pods)
+	}
+}
 
 // Less orders the queue.
 func (f *Framework) Less(a, b *framework.Queued) bool { return f.sort.Less(a, b) }

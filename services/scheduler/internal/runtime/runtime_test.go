@@ -38,7 +38,7 @@ func (s *spy) Name() string                                       { return s.nam
 func (s *spy) note(point string)                                  { *s.log = append(*s.log, s.name+"."+point) }
 func (s *spy) PreFilterExtensions() framework.PreFilterExtensions { return nil }
 
-func (s *spy) PreFilter(*framework.CycleState, *framework.PodInfo, framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (s *spy) PreFilter(*framework.CycleState, *framework.PodInfo, *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
 	s.note("PreFilter")
 	if s.names == nil {
 		return nil, s.preFilter
@@ -55,7 +55,7 @@ func (s *spy) Filter(*framework.CycleState, *framework.PodInfo, *framework.NodeI
 	return s.filter
 }
 
-func (s *spy) PreScore(*framework.CycleState, *framework.PodInfo, []*framework.NodeInfo) *framework.Status {
+func (s *spy) PreScore(*framework.CycleState, *framework.PodInfo, *framework.Columns, []int32) *framework.Status {
 	return s.preScore
 }
 
@@ -92,17 +92,21 @@ type harness struct {
 func build(t *testing.T, spies ...*spy) *harness {
 	t.Helper()
 	h := &harness{state: framework.NewCycleState(), pod: &framework.PodInfo{Pod: &corev1.Pod{Metadata: &metav1.ObjectMeta{Uid: "u"}}}}
-	profile := plugins.Default()
+	profile := plugins.Default("s")
 	// The defaults' own bind plugin would come first.
-	profile = slices.DeleteFunc(profile, func(r framework.Registration) bool {
-		_, ok := r.New(&Framework{}).(framework.BindPlugin)
+	profile.Plugins = slices.DeleteFunc(profile.Plugins, func(r framework.Registration) bool {
+		p, err := r.New(&Framework{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ok := p.(framework.BindPlugin)
 		return ok
 	})
 	for _, s := range spies {
 		s.log = &h.log
-		profile = append(profile, framework.Registration{New: func(framework.Handle) framework.Plugin { return s }, Weight: 2})
+		profile.Plugins = append(profile.Plugins, framework.Registration{New: framework.Use(s), Weight: 2})
 	}
-	f, err := New(profile, nil)
+	f, err := New(profile, Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,29 +175,27 @@ func TestSkipsAndFilters(t *testing.T) {
 	if err := node.SetNode(&corev1.Node{Status: &corev1.NodeStatus{Allocatable: map[string]string{"pods": "1"}}}); err != nil {
 		t.Fatal(err)
 	}
-	st := RunFilters(h.Filters(h.state), h.state, h.pod, &node)
+	st := h.RunFilter(h.state, h.pod, &node)
 	if st.Plugin() != "B" || !slices.Equal(h.calls("Filter"), []string{"B"}) {
 		t.Errorf("status %v after %v, want B's, with A skipped and C not reached", st, h.calls("Filter"))
 	}
 	h = build(t, &spy{name: "A", filter: framework.NewStatus(framework.Skip)})
-	if st := RunFilters(h.Filters(h.state), h.state, h.pod, &node); st.Code() != framework.Error {
+	if st := h.RunFilter(h.state, h.pod, &node); st.Code() != framework.Error {
 		t.Errorf("a Filter that skips gives %v, want an error", st)
 	}
 }
 
-func (h *harness) runScore(nodes []*framework.NodeInfo) ([]int64, *framework.Status) {
-	if st := h.RunPreScore(h.state, h.pod, nodes); !st.IsSuccess() {
+func (h *harness) runScore(nodes *framework.Snapshot) ([]int64, *framework.Status) {
+	if st := h.RunPreScore(h.state, h.pod, nodes.Columns(), nodes.Positions()); !st.IsSuccess() {
 		return nil, st
 	}
-	return h.RunScore(h.state, h.pod, nodes)
+	return h.RunScore(h.state, h.pod, nodes.Columns(), nodes.Positions(), nil)
 }
 
 func TestScore(t *testing.T) {
-	nodes := []*framework.NodeInfo{{}, {}}
-	for i, name := range []string{"x", "y"} {
-		if err := nodes[i].SetNode(&corev1.Node{Metadata: &metav1.ObjectMeta{Name: name}}); err != nil {
-			t.Fatal(err)
-		}
+	nodes, err := framework.NewSnapshot([]*corev1.Node{{Metadata: &metav1.ObjectMeta{Name: "x"}}, {Metadata: &metav1.ObjectMeta{Name: "y"}}}, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
 	h := build(t, &spy{name: "Zero"})
 	base, st := h.runScore(nodes)
@@ -278,15 +280,16 @@ func TestBind(t *testing.T) {
 }
 
 func TestProfileErrorsAreAllSaid(t *testing.T) {
-	twice := plugins.Default()
-	twice = append(twice, twice[1], framework.Registration{New: func(framework.Handle) framework.Plugin { return &spy{name: "A"} }})
-	_, err := New(twice, nil)
-	for _, want := range []string{"PrioritySort is listed twice", "A scores with weight 0"} {
+	twice := plugins.Default("s")
+	twice.Plugins = append(twice.Plugins, twice.Plugins[1], framework.Registration{New: framework.Use(&spy{name: "A"})})
+	twice.Order = map[framework.Point][]string{framework.PointReserve: {"PrioritySort"}, framework.PointFilter: {"Nobody"}}
+	_, err := New(twice, Deps{})
+	for _, want := range []string{"PrioritySort is listed twice", "A scores with weight 0", "Reserve lists plugin PrioritySort, which does not implement it", "Filter lists plugin Nobody"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
 	}
-	if _, err = New(nil, nil); err == nil || !strings.Contains(err.Error(), "no queue sort plugin") || !strings.Contains(err.Error(), "no bind plugin") {
+	if _, err = New(framework.Profile{}, Deps{}); err == nil || !strings.Contains(err.Error(), "no queue sort plugin") || !strings.Contains(err.Error(), "no bind plugin") {
 		t.Errorf("an empty profile gives %v", err)
 	}
 }

@@ -1,11 +1,9 @@
 package runtime
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"trireme.dev/services/scheduler/framework"
 )
@@ -18,6 +16,15 @@ type Narrowed struct {
 	Plugins []string
 }
 
+// Has reports whether the node remains.
+func (n *Narrowed) Has(node string) bool {
+	if n.Names == nil {
+		return true
+	}
+	_, ok := n.Names[node]
+	return ok
+}
+
 // Message says why a node that is not among Names was left out.
 func (n *Narrowed) Message() string {
 	return fmt.Sprintf("node(s) didn't satisfy plugin(s) [%s]", strings.Join(n.Plugins, " "))
@@ -25,7 +32,7 @@ func (n *Narrowed) Message() string {
 
 // RunPreFilter runs PreFilter of all plugins and intersects their nodes. An Unschedulable does not stop it, so that later
 // plugins leave their state for preemption; everything worse does.
-func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (Narrowed, *framework.Status) {
+func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Snapshot) (Narrowed, *framework.Status) {
 	var (
 		out      Narrowed
 		rejected *framework.Status
@@ -71,39 +78,71 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 	return out, rejected
 }
 
-// Filters returns the filters that are not skipped in this cycle.
-func (f *Framework) Filters(state *framework.CycleState) []framework.FilterPlugin {
-	active := make([]framework.FilterPlugin, 0, len(f.filter))
+// RunFilterPass has the filters judge the nodes at the positions open, which ascend, one filter after the other, each looking at
+// those that the filters before it left. It returns the positions that remain, in the memory of open. What is neither
+// success nor a rejection becomes an Error.
+func (f *Framework) RunFilterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
 	for _, p := range f.filter {
-		if !state.FilterSkipped(p.Name()) {
-			active = append(active, p)
+		if len(open) == 0 {
+			break
 		}
+		if state.FilterSkipped(p.Name()) {
+			continue
+		}
+		begun, before := state.Begin(), v.Count()
+		v.From(p.Name())
+		var st *framework.Status
+		if x, ok := p.(framework.FilterPassPlugin); ok {
+			st = x.FilterPass(state, pod, nodes, open, v)
+		} else {
+			st = filterEach(p, state, pod, nodes, open, v)
+		}
+		if !st.IsSuccess() {
+			state.End(Filter, p.Name(), begun, len(open), st)
+			return nil, asError("Filter", st.WithPlugin(p.Name()))
+		}
+		if begun.IsZero() && v.Count() == before {
+			continue
+		}
+		looked := len(open)
+		if v.Count() != before {
+			left := open[:0]
+			for _, i := range open {
+				if !v.Rejected(i) {
+					left = append(left, i)
+				}
+			}
+			open = left
+		}
+		if len(open) == 0 {
+			st = v.LastOf(p.Name())
+		}
+		state.End(Filter, p.Name(), begun, looked, st)
 	}
-	return active
+	return open, nil
 }
 
-// RunFilters stops at the first of the filters that rejects the node. What is neither success nor a rejection becomes
-// an Error.
-func RunFilters(filters []framework.FilterPlugin, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	return runFilters(filters, state, pod, node, false)
+func filterEach(p framework.FilterPlugin, state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) *framework.Status {
+	for _, i := range open {
+		st := p.Filter(state, pod, nodes.Nodes[i])
+		if st.IsSuccess() {
+			continue
+		}
+		if !st.IsRejected() {
+			return framework.AsStatus(errOf(st))
+		}
+		v.Reject(i, v.Reason(st))
+	}
+	return nil
 }
 
-// TimeFilters is RunFilters that has the state note what each filter took. It is for one node in many: looking at the
-// clock costs as much as many a filter.
-func TimeFilters(filters []framework.FilterPlugin, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	return runFilters(filters, state, pod, node, true)
-}
-
-func runFilters(filters []framework.FilterPlugin, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo, timed bool) *framework.Status {
-	for _, p := range filters {
-		var begun time.Time
-		if timed {
-			begun = state.Begin()
+// RunFilter judges one node by the filters alone and stops at the first that rejects it.
+func (f *Framework) RunFilter(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for _, p := range f.filter {
+		if state.FilterSkipped(p.Name()) {
+			continue
 		}
 		st := p.Filter(state, pod, node)
-		if timed {
-			state.End(Filter, p.Name(), begun, 1, st)
-		}
 		if st.IsSuccess() {
 			continue
 		}
@@ -114,6 +153,34 @@ func runFilters(filters []framework.FilterPlugin, state *framework.CycleState, p
 		return st
 	}
 	return nil
+}
+
+// RunFilters implements framework.Handle.
+func (f *Framework) RunFilters(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if nominated := f.Ahead(pod, f.Nominated(node.Name())); len(nominated) > 0 {
+		with, there := state.Clone(), node.Clone()
+		for _, n := range nominated {
+			there.AddPod(n)
+			if st := f.RunAddPod(with, pod, n, there); !st.IsSuccess() {
+				return st
+			}
+		}
+		if st := f.RunFilter(with, pod, there); !st.IsSuccess() {
+			return st
+		}
+	}
+	return f.RunFilter(state, pod, node)
+}
+
+// Ahead returns those of the nominated pods that go before pod: of its priority or more, and not itself.
+func (f *Framework) Ahead(pod *framework.PodInfo, nominated []*framework.PodInfo) []*framework.PodInfo {
+	var out []*framework.PodInfo
+	for _, n := range nominated {
+		if n.UID() != pod.UID() && n.Priority() >= pod.Priority() {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // RunAddPod and RunRemovePod keep the plugins' cycle state right while pods are moved in thought.
@@ -137,89 +204,4 @@ func (f *Framework) runExtensions(state *framework.CycleState, call func(framewo
 		}
 	}
 	return nil
-}
-
-// RunPostFilter asks plugins to make room until one succeeds, or says that nothing helps. Reasons add up.
-func (f *Framework) RunPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, rejected framework.NodeStatuses) (*framework.PostFilterResult, *framework.Status) {
-	var (
-		kept    *framework.PostFilterResult
-		reasons []string
-		last    string
-	)
-	for _, p := range f.postFilter {
-		result, st := p.PostFilter(ctx, state, pod, rejected)
-		st = st.WithPlugin(p.Name())
-		switch {
-		case st.IsSuccess(), st.Code() == framework.UnschedulableAndUnresolvable:
-			return result, st
-		case !st.IsRejected():
-			return nil, asError("PostFilter", st)
-		}
-		if result != nil {
-			kept = result
-		}
-		reasons, last = append(reasons, st.Reasons()...), p.Name()
-	}
-	return kept, framework.NewStatus(framework.Unschedulable, reasons...).WithPlugin(last)
-}
-
-// RunPreScore has plugins look at the nodes that are to be scored, and sit out if they have no opinion.
-func (f *Framework) RunPreScore(state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
-	for _, p := range f.preScore {
-		begun := state.Begin()
-		st := p.PreScore(state, pod, nodes)
-		state.End(PreScore, p.Name(), begun, 1, st)
-		switch {
-		case st.IsSkip():
-			state.SkipScore(p.Name())
-		case !st.IsSuccess():
-			return asError("PreScore", st.WithPlugin(p.Name()))
-		}
-	}
-	return nil
-}
-
-// RunScore adds up the weighted scores of the nodes, in their order. RunPreScore comes before it.
-func (f *Framework) RunScore(state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo) ([]int64, *framework.Status) {
-	total := make([]int64, len(nodes))
-	scores := make([]int64, len(nodes))
-	for _, p := range f.score {
-		if state.ScoreSkipped(p.Name()) {
-			continue
-		}
-		begun := state.Begin()
-		for i, n := range nodes {
-			s, st := p.Score(state, pod, n)
-			if !st.IsSuccess() {
-				return nil, asError("Score", st.WithPlugin(p.Name()))
-			}
-			scores[i] = s
-		}
-		if x, ok := p.ScorePlugin.(framework.NormalizeScorePlugin); ok {
-			if st := x.NormalizeScore(state, pod, scores); !st.IsSuccess() {
-				return nil, asError("NormalizeScore", st.WithPlugin(p.Name()))
-			}
-		}
-		for i, s := range scores {
-			if s < framework.MinScore || s > framework.MaxScore {
-				return nil, framework.AsStatus(fmt.Errorf("plugin %s scores node %s %d, want %d to %d",
-					p.Name(), nodes[i].Name(), s, framework.MinScore, framework.MaxScore)).WithPlugin(p.Name())
-			}
-			total[i] += s * p.weight
-		}
-		state.End(Score, p.Name(), begun, len(nodes), nil)
-	}
-	return total, nil
-}
-
-// asError turns whatever is not allowed at a point into an Error that names the point.
-func asError(point string, st *framework.Status) *framework.Status {
-	return framework.AsStatus(fmt.Errorf("%s of plugin %s: %w", point, st.Plugin(), errOf(st))).WithPlugin(st.Plugin())
-}
-
-func errOf(st *framework.Status) error {
-	if err := st.Err(); err != nil {
-		return err
-	}
-	return fmt.Errorf("status %s is not allowed here", st.Code())
 }

@@ -39,7 +39,7 @@ func (Plugin) EventsToRegister() []framework.EventHint {
 }
 
 // PreFilter implements framework.PreFilterPlugin. It narrows to names where every term names nodes.
-func (Plugin) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (Plugin) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
 	spec := pod.Pod.GetSpec()
 	required := required(spec)
 	if len(spec.GetNodeSelector()) == 0 && required == nil {
@@ -70,7 +70,7 @@ func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *fram
 }
 
 // PreScore implements framework.PreScorePlugin: without preferences there is nothing to score.
-func (Plugin) PreScore(_ *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+func (Plugin) PreScore(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.Columns, _ []int32) *framework.Status {
 	if len(preferred(pod.Pod.GetSpec())) == 0 {
 		return framework.NewStatus(framework.Skip)
 	}
@@ -89,7 +89,7 @@ func (Plugin) Score(_ *framework.CycleState, pod *framework.PodInfo, node *frame
 }
 
 // NormalizeScore implements framework.NormalizeScorePlugin.
-func (Plugin) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, scores []int64) *framework.Status {
+func (Plugin) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ *framework.Columns, _ []int32, scores []int64) *framework.Status {
 	framework.NormalizeDefault(scores, false)
 	return nil
 }

@@ -17,7 +17,7 @@ type BalancedAllocation struct{}
 func (BalancedAllocation) Name() string { return BalancedName }
 
 // PreScore implements framework.PreScorePlugin: a pod that asks for neither cpu nor memory balances nothing.
-func (BalancedAllocation) PreScore(_ *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+func (BalancedAllocation) PreScore(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.Columns, _ []int32) *framework.Status {
 	if pod.Request.MilliCPU == 0 && pod.Request.Memory == 0 {
 		return framework.NewStatus(framework.Skip)
 	}

@@ -48,7 +48,7 @@ func (Fit) EventsToRegister() []framework.EventHint {
 }
 
 // PreFilter implements framework.PreFilterPlugin. The requests are computed with the PodInfo, so nothing is left to do.
-func (Fit) PreFilter(*framework.CycleState, *framework.PodInfo, framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (Fit) PreFilter(*framework.CycleState, *framework.PodInfo, *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
 	return nil, nil
 }
 

@@ -122,7 +122,7 @@ func TestBalanced(t *testing.T) {
 			}
 		})
 	}
-	if st := (BalancedAllocation{}).PreScore(nil, pod(t, "p", list{"nvidia.com/gpu": "1"}), nil); !st.IsSkip() {
+	if st := (BalancedAllocation{}).PreScore(nil, pod(t, "p", list{"nvidia.com/gpu": "1"}), nil, nil); !st.IsSkip() {
 		t.Errorf("PreScore without cpu and memory = %v, want Skip", st)
 	}
 }

@@ -63,7 +63,7 @@ func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *fram
 
 // PreScore implements framework.PreScorePlugin. It always scores, so that all nodes get the weight where no node has a
 // soft taint, as people who compare scores expect.
-func (Plugin) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+func (Plugin) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ *framework.Columns, _ []int32) *framework.Status {
 	var s soft
 	for _, t := range pod.Pod.GetSpec().GetTolerations() {
 		if e := t.GetEffect(); e == "" || e == framework.TaintPreferNoSchedule {
@@ -91,7 +91,7 @@ func (Plugin) Score(state *framework.CycleState, _ *framework.PodInfo, node *fra
 }
 
 // NormalizeScore implements framework.NormalizeScorePlugin: fewest is best.
-func (Plugin) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, scores []int64) *framework.Status {
+func (Plugin) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ *framework.Columns, _ []int32, scores []int64) *framework.Status {
 	framework.NormalizeDefault(scores, true)
 	return nil
 }

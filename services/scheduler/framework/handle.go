@@ -1,0 +1,82 @@
+package framework
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"trireme.dev/client"
+	"trireme.dev/client/selector"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+)
+
+// Handle is what a plugin may use of the scheduler that runs it.
+type Handle interface {
+	// Profile names the scheduler that pods choose.
+	Profile() string
+	// Snapshot of the cycle in progress; valid only in the points from PreFilter to Permit.
+	Snapshot() *Snapshot
+
+	// RunFilters judges a node by all filters that are not skipped in state, first with the pods that are nominated to it
+	// and have at least pod's priority, if any, then without. It is valid while Snapshot is.
+	RunFilters(state *CycleState, pod *PodInfo, node *NodeInfo) *Status
+	// RunAddPod and RunRemovePod keep all plugins' state right after added was put on node, or removed taken off it, in
+	// thought.
+	RunAddPod(state *CycleState, pod, added *PodInfo, node *NodeInfo) *Status
+	RunRemovePod(state *CycleState, pod, removed *PodInfo, node *NodeInfo) *Status
+
+	// Nominated returns the waiting pods for which room is being made on the node, in the order of their nomination. Not
+	// to be changed. Like the methods below it may be called from anywhere.
+	Nominated(node string) []*PodInfo
+	// NominatedNode returns where room is being made for the pod with this uid; empty for nowhere.
+	NominatedNode(uid string) string
+	// Nominate says that room is being made for the pod on the node, or no more where node is empty. PostFilter need
+	// not call it for the pod that it is called for.
+	Nominate(pod *PodInfo, node string)
+	// Activate has the queue try these pods at once, wherever in it they are. Those that are in an attempt come back
+	// from it at once if it fails.
+	Activate(pods ...*PodInfo)
+
+	// WaitingPod returns the pod held at Permit that has this uid, nil where there is none.
+	WaitingPod(uid string) WaitingPod
+	// EachWaitingPod calls fn for all pods held at Permit, in no order.
+	EachWaitingPod(fn func(WaitingPod))
+	// CancelBinding ends the binding of a pod that is past Permit and not yet being written, which then fails with the
+	// message as an error; it reports whether there was such a one.
+	CancelBinding(uid, message string) bool
+
+	// Binder writes bindings.
+	Binder() Binder
+	// Gateway for plugins that read or write objects themselves; nil where decisions are only tried out. Not for use in a
+	// cycle: it blocks.
+	Gateway() grpc.ClientConnInterface
+	// Event tells people about an object, as `trireme events` shows it; eventType is Normal or Warning.
+	Event(object client.Object, eventType, reason, message string)
+	// Objects returns the Lister of a kind by its name, or nil where the scheduler does not watch it. Use the function
+	// Objects.
+	Objects(kind string) any
+}
+
+// Lister reads the scheduler's copy of the objects of one kind. What it returns is shared and must not be changed.
+// *informer.Lister is one.
+type Lister[T client.Object] interface {
+	// Get returns the object of that name; namespace is empty for a cluster-scoped kind.
+	Get(namespace, name string) (T, bool)
+	// List returns the objects that match, ordered by namespace and name. An empty namespace means all, a nil selector
+	// everything.
+	List(namespace string, labels *selector.Labels) []T
+}
+
+// Objects returns the lister of a kind, such as Objects[*corev1.PersistentVolumeClaim](h, "PersistentVolumeClaim"), and
+// false where the scheduler does not watch it.
+func Objects[T client.Object](h Handle, kind string) (Lister[T], bool) {
+	l, ok := h.Objects(kind).(Lister[T])
+	return l, ok
+}
+
+// Binder sends bindings to the gateway.
+type Binder interface {
+	// Bind binds all of group or none of it and blocks until the gateway has answered. The error is of type
+	// apierr.Error.
+	Bind(ctx context.Context, group []*corev1.Binding) error
+}

@@ -1,0 +1,60 @@
+package framework
+
+import "context"
+
+// Placement is a set of nodes that a group may be placed on as a whole, such as one rack.
+type Placement struct {
+	// Name for people and for the order among equals: topology.kubernetes.io/rack=r7. Empty for all nodes.
+	Name string
+	// Positions in the snapshot, ascending; nil for all nodes.
+	Positions []int32
+}
+
+// PlacementGeneratePlugin says where a group may be placed as a whole. A profile has at most one; without it, all nodes
+// are the only placement.
+type PlacementGeneratePlugin interface {
+	Plugin
+	// PlacementGenerate returns the placements within parent, which may overlap, in the order in which they are to be
+	// tried; it must not depend on chance. None at all rejects the group with the status, or as "no feasible placements
+	// found" where that is a success. state is the group's.
+	PlacementGenerate(state *CycleState, group *Queued, parent *Placement, nodes *Snapshot) ([]*Placement, *Status)
+}
+
+// Placed is a group as it was placed in thought within a placement.
+type Placed struct {
+	Placement *Placement
+	// Assignments of the pods that fit.
+	Assignments []Assignment
+	// Unplaced are those that did not.
+	Unplaced int
+}
+
+// PlacementScorePlugin ranks the placements in which a group fits. It is asked where there are two or more.
+type PlacementScorePlugin interface {
+	Plugin
+	// PlacementScore of one placement. In nodes the group's pods are on their nodes. Any failure ends the cycle with an
+	// error.
+	PlacementScore(state *CycleState, group *Queued, placed *Placed, nodes *Snapshot) (int64, *Status)
+}
+
+// NormalizePlacementScorePlugin brings a PlacementScorePlugin's scores into MinScore..MaxScore.
+type NormalizePlacementScorePlugin interface {
+	PlacementScorePlugin
+	// NormalizePlacementScore changes scores in place; they are in the order of the placements.
+	NormalizePlacementScore(state *CycleState, group *Queued, placed []Placed, scores []int64) *Status
+}
+
+// PodGroupPostFilterPlugin tries to make room for a group that fits in no placement.
+type PodGroupPostFilterPlugin interface {
+	Plugin
+	// PodGroupPostFilter may move pods in thought in nodes and call try, which attempts the whole group there, within
+	// any of its placements, and takes its pods away again; it must leave nodes as it found them. The answers mean what
+	// they mean at PostFilter.
+	PodGroupPostFilter(ctx context.Context, state *CycleState, group *Queued, nodes *Snapshot, try func() (Placed, *Status)) (*PodGroupPostFilterResult, *Status)
+}
+
+// PodGroupPostFilterResult names the nodes on which room is being made.
+type PodGroupPostFilterResult struct {
+	// NominatedNodes by uid of the pod.
+	NominatedNodes map[string]string
+}

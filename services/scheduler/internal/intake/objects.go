@@ -1,0 +1,56 @@
+package intake
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"trireme.dev/client"
+	"trireme.dev/client/informer"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	"trireme.dev/services/scheduler/framework"
+)
+
+// Objects returns the listers that plugins may ask for, by kind. Each kind here is watched by Register too, so that its
+// changes wake whom they concern.
+func Objects(f *informer.Factory) map[string]any {
+	return map[string]any{
+		"Namespace": informer.Of[*corev1.Namespace](f, informer.Config{}).Lister(),
+	}
+}
+
+// registerObjects subscribes to the kinds of Objects.
+func (in *Intake) registerObjects(f *informer.Factory) {
+	informer.Of[*corev1.Namespace](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Namespace]{
+		Add:    func(n *corev1.Namespace, _ bool) { in.setNamespace(nil, n) },
+		Update: in.setNamespace,
+		Delete: func(n *corev1.Namespace) {
+			in.Cache.RemoveNamespace(n.GetMetadata().GetName())
+			in.moved(framework.Namespace, framework.Delete, n, nil)
+		},
+	})
+}
+
+// watch has the changes of a kind wake whom they concern. Updates of the status alone count as well: of some kinds it is
+// what matters.
+func watch[T client.Object](in *Intake, f *informer.Factory, resource framework.EventResource) {
+	informer.Of[T](f, informer.Config{}).AddHandler(informer.Handler[T]{
+		Add:    func(o T, _ bool) { in.moved(resource, framework.Add, nil, o) },
+		Update: func(old, o T) { in.moved(resource, framework.UpdateOther, old, o) },
+		Delete: func(o T) { in.moved(resource, framework.Delete, o, nil) },
+	})
+}
+
+func (in *Intake) moved(resource framework.EventResource, action framework.Action, old, now client.Object) {
+	in.Queue.Move(framework.Change{
+		Event: framework.ClusterEvent{Resource: resource, Action: action}, Old: old, New: now,
+	}, nil)
+}
+
+func (in *Intake) setNamespace(before, after *corev1.Namespace) {
+	in.Cache.SetNamespace(after.GetMetadata().GetName(), after.GetMetadata().GetLabels())
+	switch {
+	case before == nil:
+		in.moved(framework.Namespace, framework.Add, nil, after)
+	case !proto.Equal(&corev1.Namespace{Metadata: before.GetMetadata()}, &corev1.Namespace{Metadata: after.GetMetadata()}):
+		in.moved(framework.Namespace, framework.UpdateOther, before, after)
+	}
+}
