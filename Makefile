@@ -157,6 +157,10 @@ bench-api: $(TOOLS)/etcd ## Measure the gateway under load beside raw etcd and r
 	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o build/bench/apiserver ./services/apiserver/cmd/apiserver
 	@go run ./test/bench/api -out build/bench $(BENCH_FLAGS)
 
+.PHONY: bench-scheduler
+bench-scheduler: ## Measure the scheduler's chain in memory; appends to build/bench/scheduler.jsonl (BENCH_FLAGS="-run basic" for one)
+	@go run ./test/bench/scheduler -out build/bench $(BENCH_FLAGS)
+
 .PHONY: bench-trace
 bench-trace: build ## Measure what tracing costs: pods per second with tracing off, 1 % and 100 %; appends to build/bench/trace.jsonl
 	@go run ./test/bench/trace -out build/bench

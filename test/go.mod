@@ -7,6 +7,7 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0
 	google.golang.org/grpc v1.85.0
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2
+	trireme.dev/services/scheduler v0.0.0
 )
 
 require (
@@ -65,6 +66,7 @@ require (
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260825221802-da73d73af1c5 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
@@ -93,5 +95,9 @@ replace (
 	trireme.dev/client => ../client
 	trireme.dev/proto => ../proto
 )
+
+replace trireme.dev/services/scheduler => ../services/scheduler
+
+replace trireme.dev/services/apiserver => ../services/apiserver
 
 replace trireme.dev/kit => ../kit

@@ -58,6 +58,39 @@ func (in *Intake) Register(f *informer.Factory) {
 	})
 }
 
+// Pod takes in a change of a pod: before is nil where it came, after where it went. since is when one that came did.
+func (in *Intake) Pod(before, after *corev1.Pod, since time.Time) {
+	switch {
+	case before == nil:
+		in.addPod(after, since)
+	case after == nil:
+		in.deletePod(before)
+	default:
+		in.updatePod(before, after)
+	}
+}
+
+// Node takes in a change of a node in the same way.
+func (in *Intake) Node(before, after *corev1.Node) {
+	switch {
+	case before == nil:
+		in.addNode(after)
+	case after == nil:
+		in.deleteNode(before)
+	default:
+		in.updateNode(before, after)
+	}
+}
+
+// Group takes in a change of a group in the same way.
+func (in *Intake) Group(before, after *schedulingv1.PodGroup) {
+	if after == nil {
+		in.deleteGroup(before)
+		return
+	}
+	in.setGroup(before, after)
+}
+
 // class is what a pod is to the scheduler.
 type class int
 

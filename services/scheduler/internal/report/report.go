@@ -57,7 +57,7 @@ type Verdict struct {
 	ClearNomination bool
 }
 
-// Reporter writes conditions and events.
+// Reporter writes conditions and events. A nil one tells nobody.
 type Reporter struct {
 	events *event.Recorder
 	pods   *client.Resource[*corev1.Pod]
@@ -106,6 +106,9 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // Scheduled says that the pod was bound. The gateway wrote the condition with the binding.
 func (r *Reporter) Scheduled(pod *corev1.Pod, node string) {
+	if r == nil {
+		return
+	}
 	meta := pod.GetMetadata()
 	r.forget(key{namespace: meta.GetNamespace(), name: meta.GetName()})
 	r.events.Event(pod, event.Normal, "Scheduled",
@@ -119,6 +122,9 @@ func (r *Reporter) Event(object client.Object, eventType, reason, message string
 
 // FailedScheduling says that an attempt at the pod failed, by event and condition.
 func (r *Reporter) FailedScheduling(pod *corev1.Pod, v Verdict) {
+	if r == nil {
+		return
+	}
 	r.events.Event(pod, event.Warning, "FailedScheduling", v.Message)
 	r.Pod(pod, v)
 }
@@ -139,6 +145,9 @@ func (r *Reporter) Group(group *schedulingv1.PodGroup, v Verdict) {
 }
 
 func (r *Reporter) add(k key, rep report) {
+	if r == nil {
+		return
+	}
 	r.mu.Lock()
 	r.pending[k] = rep
 	r.mu.Unlock()

@@ -1,0 +1,83 @@
+// Scheduler measures the scheduler's chain in memory, without gateway and etcd: queue, cache, cycles over all nodes, and
+// bindings that are confirmed as a watch would. It prints pods per second of the clock and processor time per pod, and
+// appends both to scheduler.jsonl.
+//
+// Each workload is a file; -run chooses among them by name.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/pprof"
+
+	"trireme.dev/kit/daemon"
+	"trireme.dev/test/bench/internal/measure"
+)
+
+// workload is a way to load the scheduler.
+type workload struct {
+	name string
+	// run adds results.
+	run func(context.Context, *bench) error
+}
+
+// workloads lists them in the order in which they are run.
+func workloads() []workload {
+	return []workload{
+		{"basic", basic},
+		{"diverse", diverse},
+		{"gpu", gpu},
+		{"growth", growth},
+		{"unschedulable", unschedulable},
+	}
+}
+
+// bench is what workloads share.
+type bench struct {
+	results measure.Results
+	seed    uint64
+	// scale divides the numbers of pods, for a quick look.
+	scale int
+}
+
+func main() {
+	out := flag.String("out", "build/bench", "`folder` of scheduler.jsonl")
+	which := flag.String("run", ".", "`pattern` of the workloads to run")
+	profile := flag.String("cpuprofile", "", "`file` for a processor profile")
+	b := bench{}
+	flag.Uint64Var(&b.seed, "seed", 0, "`number` that says where ties between nodes begin")
+	flag.IntVar(&b.scale, "scale", 1, "divides the numbers of pods, for a quick look")
+	flag.Parse()
+	daemon.Main(func(ctx context.Context) error { return b.main(ctx, *out, *which, *profile) })
+}
+
+func (b *bench) main(ctx context.Context, out, which, profile string) error {
+	chosen, err := regexp.Compile(which)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	for _, w := range workloads() {
+		if !chosen.MatchString(w.name) {
+			continue
+		}
+		if err := w.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
+	return b.results.Report(filepath.Join(out, "scheduler.jsonl"), "TO REACH")
+}
