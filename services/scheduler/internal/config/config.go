@@ -73,8 +73,8 @@ type Profile struct {
 // Enabled is a plugin of a profile.
 type Enabled struct {
 	Name string
-	// Weight of its scores; 0 where it has none.
-	Weight int64
+	// Weight of its score and PlacementWeight of its placement score; 0 where it has none.
+	Weight, PlacementWeight int64
 	// Args are of the type that Plugin.Args returns; nil where it takes none.
 	Args any
 }
@@ -92,6 +92,6 @@ var elsewhere = []string{"DynamicResources", "NodeDeclaredFeatures"}
 
 // Default is the configuration of no file: one profile of that name, with all plugins that are not optional.
 func Default(schedulerName string, plugins []Plugin) Configuration {
-	r := resolver{plugins: plugins}
+	r := resolver{plugins: plugins, fail: func(string, string, ...any) {}}
 	return Configuration{Profiles: []Profile{r.profile(schedulerName, 0, &profileFile{})}}
 }

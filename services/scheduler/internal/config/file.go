@@ -1,8 +1,13 @@
 package config
 
-import "time"
+import (
+	"strings"
+	"time"
 
-// file is the file's shape: Kubernetes' names, and pointers where absent and zero differ. located fields know their line.
+	"trireme.dev/services/scheduler/framework"
+)
+
+// file is the file's shape: Kubernetes' names, and pointers where absent and zero differ.
 type file struct {
 	APIVersion                string         `json:"apiVersion"`
 	Kind                      string         `json:"kind"`
@@ -38,10 +43,10 @@ type clientConn struct {
 }
 
 type profileFile struct {
-	SchedulerName            *string       `json:"schedulerName"`
-	PercentageOfNodesToScore *int32        `json:"percentageOfNodesToScore"`
-	Plugins                  pluginsFile   `json:"plugins"`
-	PluginConfig             []pluginConfg `json:"pluginConfig"`
+	SchedulerName            *string        `json:"schedulerName"`
+	PercentageOfNodesToScore *int32         `json:"percentageOfNodesToScore"`
+	Plugins                  pluginsFile    `json:"plugins"`
+	PluginConfig             []pluginConfig `json:"pluginConfig"`
 }
 
 type pluginsFile struct {
@@ -69,13 +74,26 @@ type pluginSet struct {
 }
 
 type pluginFile struct {
-	place
 	Name   string `json:"name"`
 	Weight *int32 `json:"weight"`
 }
 
-type pluginConfg struct {
-	place
+type pluginConfig struct {
 	Name string `json:"name"`
 	Args *value `json:"args"`
 }
+
+// at returns the set of a point.
+func (p *pluginsFile) at(point framework.Point) *pluginSet {
+	return map[framework.Point]*pluginSet{
+		framework.PointPreEnqueue: &p.PreEnqueue, framework.PointQueueSort: &p.QueueSort, framework.PointPreFilter: &p.PreFilter,
+		framework.PointFilter: &p.Filter, framework.PointPostFilter: &p.PostFilter, framework.PointPreScore: &p.PreScore,
+		framework.PointScore: &p.Score, framework.PointReserve: &p.Reserve, framework.PointPermit: &p.Permit,
+		framework.PointPreBind: &p.PreBind, framework.PointBind: &p.Bind, framework.PointPostBind: &p.PostBind,
+		framework.PointPlacementGenerate: &p.PlacementGenerate, framework.PointPlacementScore: &p.PlacementScore,
+		framework.PointPodGroupPostFilter: &p.PodGroupPostFilter,
+	}[point]
+}
+
+// key is how a file spells a point.
+func key(point framework.Point) string { return strings.ToLower(string(point[:1])) + string(point[1:]) }
