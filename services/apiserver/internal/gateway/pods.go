@@ -35,7 +35,7 @@ func (g *Gateway) podVerb(method string) handler {
 			if err := receive(s, req); err != nil {
 				return err
 			}
-			if _, err := g.registry.Of("Pod").Delete(ctx, req.GetNamespace(), req.GetName(), req.GetOptions()); err != nil {
+			if err := g.registry.Evict(ctx, req); err != nil {
 				return err
 			}
 			return sendMessage(s, &corev1.EvictResponse{})

@@ -79,9 +79,10 @@ type PodServiceClient interface {
 	// another uid, or is being deleted), NotFound (pod), Invalid (the binding, or a scheduling gate remains), TooLarge
 	// (the group exceeds what etcd takes in one transaction; the message names the limit).
 	Bind(ctx context.Context, in *BindRequest, opts ...grpc.CallOption) (*BindResponse, error)
-	// Evict deletes a pod with its grace period, as those who drain nodes do. Called by users and controllers. Atomic
-	// and idempotent until the pod is gone. Fails with NotFound, Conflict (preconditions), TooMany (the pod may not go
-	// now; retry after the delay given).
+	// Evict deletes a pod with its grace period, as those who drain nodes do, unless a disruption budget stands against
+	// it. Called by users and controllers. Idempotent until the pod is gone. Not atomic: a budget is charged before the
+	// pod goes, and what is charged for one that then stays comes back in two minutes. Fails with NotFound, Conflict
+	// (preconditions), TooMany (the pod may not go now; retry after the delay given), Internal (two budgets cover it).
 	Evict(ctx context.Context, in *EvictRequest, opts ...grpc.CallOption) (*EvictResponse, error)
 	// Logs streams what a container wrote, through the gateway from the pod's node. Called by users; idempotent. Fails
 	// with NotFound, Invalid (container not named or not yet started), Unavailable (node not reached).
@@ -317,9 +318,10 @@ type PodServiceServer interface {
 	// another uid, or is being deleted), NotFound (pod), Invalid (the binding, or a scheduling gate remains), TooLarge
 	// (the group exceeds what etcd takes in one transaction; the message names the limit).
 	Bind(context.Context, *BindRequest) (*BindResponse, error)
-	// Evict deletes a pod with its grace period, as those who drain nodes do. Called by users and controllers. Atomic
-	// and idempotent until the pod is gone. Fails with NotFound, Conflict (preconditions), TooMany (the pod may not go
-	// now; retry after the delay given).
+	// Evict deletes a pod with its grace period, as those who drain nodes do, unless a disruption budget stands against
+	// it. Called by users and controllers. Idempotent until the pod is gone. Not atomic: a budget is charged before the
+	// pod goes, and what is charged for one that then stays comes back in two minutes. Fails with NotFound, Conflict
+	// (preconditions), TooMany (the pod may not go now; retry after the delay given), Internal (two budgets cover it).
 	Evict(context.Context, *EvictRequest) (*EvictResponse, error)
 	// Logs streams what a container wrote, through the gateway from the pod's node. Called by users; idempotent. Fails
 	// with NotFound, Invalid (container not named or not yet started), Unavailable (node not reached).
