@@ -53,7 +53,6 @@ type Columns struct {
 	taintSets map[string]int32
 	labels    map[string]*LabelColumn
 	images    map[string]*ImageColumn
-	imageness uint64
 }
 
 // Resource returns the number of a resource, and false where no node has it and no pod on a node asks for it.
@@ -75,9 +74,6 @@ func (c *Columns) Taints(set int32) []*corev1.Taint { return c.taints[set] }
 
 // TaintSets is how many there are, 0 included.
 func (c *Columns) TaintSets() int { return len(c.taints) }
-
-// ImageVersion changes whenever it changes which images are on which nodes, or how many nodes there are.
-func (c *Columns) ImageVersion() uint64 { return c.imageness }
 
 // rebuild lays out the nodes anew.
 func (c *Columns) rebuild(nodes []*NodeInfo) {
@@ -103,7 +99,6 @@ func (c *Columns) rebuild(nodes []*NodeInfo) {
 		l.fill(nodes)
 	}
 	clear(c.images)
-	c.imageness++
 }
 
 // setPods takes over what changes with the pods of a node.
@@ -257,25 +252,26 @@ func (c *Columns) Image(name string) *ImageColumn {
 // maxImages bounds the columns of images that are kept.
 const maxImages = 1024
 
-// setImages takes over a node's images. Columns are rare and quickly made, so they are made anew.
-func (c *Columns) setImages(was, is map[string]int64) {
-	if len(was) == len(is) {
-		same := true
-		for name, size := range is {
-			if have, ok := was[name]; !ok || have != size {
-				same = false
-				break
-			}
-		}
-		if same {
-			return
+// setImages takes over the images of the node at i.
+func (c *Columns) setImages(i int32, was, is map[string]int64) {
+	if len(c.images) == 0 {
+		return
+	}
+	for name := range was {
+		if column := c.images[name]; column != nil {
+			column.Sizes[i] = 0
+			column.Nodes--
 		}
 	}
-	clear(c.images)
-	c.imageness++
+	for name, size := range is {
+		if column := c.images[name]; column != nil {
+			column.Sizes[i] = size
+			column.Nodes++
+		}
+	}
 }
 
-// All returns the positions of n nodes.
+// positions of n nodes.
 func positions(n int) []int32 {
 	out := make([]int32, n)
 	for i := range out {

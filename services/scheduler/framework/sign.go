@@ -3,6 +3,8 @@ package framework
 import (
 	"slices"
 	"strconv"
+
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 )
 
 // SignPlugin says what of a pod a plugin's answers at PreFilter, Filter, PreScore and Score depend on. Pods whose
@@ -68,6 +70,19 @@ func (s *Signature) Map(m map[string]string) {
 	for _, k := range keys {
 		s.Text(k)
 		s.Text(m[k])
+	}
+}
+
+// Tolerations adds the field of a pod's tolerations.
+func (s *Signature) Tolerations(tolerations []*corev1.Toleration) {
+	if len(tolerations) == 0 || !s.Field("tolerations") {
+		return
+	}
+	for _, t := range tolerations {
+		s.Text(t.GetKey())
+		s.Text(t.GetOperator())
+		s.Text(t.GetValue())
+		s.Text(t.GetEffect())
 	}
 }
 

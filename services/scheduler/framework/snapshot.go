@@ -169,7 +169,7 @@ func (s *Snapshot) Put(info *NodeInfo) {
 	}
 	if nodeChanged {
 		s.columns.setNode(int(i), n)
-		s.columns.setImages(images, n.Images)
+		s.columns.setImages(i, images, n.Images)
 		for _, l := range s.columns.labels {
 			if was, is := l.Values[i], l.intern(n); was != is {
 				l.Values[i] = is

@@ -7,10 +7,14 @@ import (
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/plugins/defaultbinder"
 	"trireme.dev/services/scheduler/plugins/gangscheduling"
+	"trireme.dev/services/scheduler/plugins/imagelocality"
+	"trireme.dev/services/scheduler/plugins/interpodaffinity"
 	"trireme.dev/services/scheduler/plugins/nodeaffinity"
 	"trireme.dev/services/scheduler/plugins/nodename"
+	"trireme.dev/services/scheduler/plugins/nodeports"
 	"trireme.dev/services/scheduler/plugins/noderesources"
 	"trireme.dev/services/scheduler/plugins/nodeunschedulable"
+	"trireme.dev/services/scheduler/plugins/podtopologyspread"
 	"trireme.dev/services/scheduler/plugins/queuesort"
 	"trireme.dev/services/scheduler/plugins/schedulinggates"
 	"trireme.dev/services/scheduler/plugins/tainttoleration"
@@ -69,6 +73,11 @@ func withArgs[A any, P framework.Plugin](name string, weight int64, defaults fun
 	}
 }
 
+// fromArgs is for plugins that need no Handle.
+func fromArgs[A any, P framework.Plugin](build func(*A) P) func(framework.Handle, *A) (P, error) {
+	return func(_ framework.Handle, args *A) (P, error) { return build(args), nil }
+}
+
 // Registry lists all plugins in the order of the default profile.
 func Registry() []Entry {
 	return []Entry{
@@ -78,8 +87,12 @@ func Registry() []Entry {
 		plain(nodename.Name, 0, nodename.Plugin{}),
 		plain(tainttoleration.Name, 3, tainttoleration.Plugin{}),
 		plain(nodeaffinity.Name, 2, nodeaffinity.Plugin{}),
-		plain(noderesources.FitName, 1, noderesources.Fit{}),
-		plain(noderesources.BalancedName, 1, noderesources.BalancedAllocation{}),
+		plain(nodeports.Name, 0, nodeports.Plugin{}),
+		withArgs(noderesources.FitName, 1, noderesources.DefaultFitArgs, fromArgs(noderesources.NewFit)),
+		withArgs(podtopologyspread.Name, 2, podtopologyspread.DefaultArgs, podtopologyspread.New),
+		withArgs(interpodaffinity.Name, 2, interpodaffinity.DefaultArgs, interpodaffinity.New),
+		withArgs(noderesources.BalancedName, 1, noderesources.DefaultBalancedArgs, fromArgs(noderesources.NewBalanced)),
+		handled(imagelocality.Name, 1, imagelocality.New),
 		handled(defaultbinder.Name, 0, defaultbinder.New),
 		plain(gangscheduling.Name, 0, gangscheduling.Plugin{}),
 	}

@@ -28,6 +28,28 @@ func (Plugin) EventsToRegister() []framework.EventHint {
 	}}
 }
 
+// FilterPass implements framework.FilterPassPlugin.
+func (Plugin) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, verdicts *framework.Verdicts) *framework.Status {
+	want := pod.Pod.GetSpec().GetNodeName()
+	if want == "" {
+		return nil
+	}
+	for _, i := range open {
+		if nodes.Nodes[i].Name() != want {
+			verdicts.Reject(i, verdicts.Reason(rejected))
+		}
+	}
+	return nil
+}
+
+// Sign implements framework.SignPlugin.
+func (Plugin) Sign(pod *framework.PodInfo, signature *framework.Signature) bool {
+	if name := pod.Pod.GetSpec().GetNodeName(); name != "" && signature.Field("nodeName") {
+		signature.Text(name)
+	}
+	return true
+}
+
 // Filter implements framework.FilterPlugin.
 func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	if want := pod.Pod.GetSpec().GetNodeName(); want != "" && want != node.Name() {

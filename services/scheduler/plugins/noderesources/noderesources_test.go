@@ -59,7 +59,7 @@ func TestFit(t *testing.T) {
 		{"gpus taken", pod(t, "p", list{"nvidia.com/gpu": "2"}), node(t, roomy, pod(t, "q", list{"nvidia.com/gpu": "3"})), "Unschedulable: Insufficient nvidia.com/gpu"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			st := Fit{}.Filter(nil, tc.pod, tc.node)
+			st := NewFit(DefaultFitArgs()).Filter(nil, tc.pod, tc.node)
 			got := st.Code().String()
 			if m := st.Message(); m != "" {
 				got += ": " + m
@@ -91,7 +91,7 @@ func TestLeastAllocated(t *testing.T) {
 		{"node without cpu and memory", pod(t, "p", list{}), node(t, list{"pods": "1"}), 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, st := Fit{}.Score(nil, tc.pod, tc.node)
+			got, st := NewFit(DefaultFitArgs()).Score(nil, tc.pod, tc.node)
 			if !st.IsSuccess() || got != tc.want {
 				t.Errorf("score = %d (%v), want %d", got, st, tc.want)
 			}
@@ -116,19 +116,19 @@ func TestBalanced(t *testing.T) {
 		{"a little worse", pod(t, "p", list{"cpu": "2", "memory": "2Gi"}), node(t, has), 68},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, st := BalancedAllocation{}.Score(nil, tc.pod, tc.node)
+			got, st := NewBalanced(DefaultBalancedArgs()).Score(nil, tc.pod, tc.node)
 			if !st.IsSuccess() || got != tc.want {
 				t.Errorf("score = %d (%v), want %d", got, st, tc.want)
 			}
 		})
 	}
-	if st := (BalancedAllocation{}).PreScore(nil, pod(t, "p", list{"nvidia.com/gpu": "1"}), nil, nil); !st.IsSkip() {
+	if st := NewBalanced(DefaultBalancedArgs()).PreScore(nil, pod(t, "p", list{"nvidia.com/gpu": "1"}), nil, nil); !st.IsSkip() {
 		t.Errorf("PreScore without cpu and memory = %v, want Skip", st)
 	}
 }
 
 func TestFitHints(t *testing.T) {
-	hints := Fit{}.EventsToRegister()
+	hints := NewFit(DefaultFitArgs()).EventsToRegister()
 	gpu := pod(t, "p", list{"nvidia.com/gpu": "2"})
 	nodeWith := func(n int) *corev1.Node {
 		return &corev1.Node{Metadata: &metav1.ObjectMeta{Name: "n"},

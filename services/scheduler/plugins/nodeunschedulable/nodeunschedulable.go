@@ -41,7 +41,33 @@ func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *fram
 	return nil
 }
 
+// FilterPass implements framework.FilterPassPlugin.
+func (Plugin) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, verdicts *framework.Verdicts) *framework.Status {
+	if tolerates(pod) {
+		return nil
+	}
+	for _, i := range open {
+		if nodes.Unschedulable[i] {
+			verdicts.Reject(i, verdicts.Reason(rejected))
+		}
+	}
+	return nil
+}
+
+// Sign implements framework.SignPlugin.
+func (Plugin) Sign(pod *framework.PodInfo, signature *framework.Signature) bool {
+	signature.Tolerations(pod.Pod.GetSpec().GetTolerations())
+	return true
+}
+
+func tolerates(pod *framework.PodInfo) bool {
+	tolerations := pod.Pod.GetSpec().GetTolerations()
+	return len(tolerations) > 0 && framework.Tolerates(tolerations, cordon)
+}
+
+// cordon is the taint that stands for spec.unschedulable.
+var cordon = &corev1.Taint{Key: framework.TaintUnschedulable, Effect: framework.TaintNoSchedule}
+
 func blocks(node *corev1.Node, pod *framework.PodInfo) bool {
-	return node.GetSpec().GetUnschedulable() && !framework.Tolerates(pod.Pod.GetSpec().GetTolerations(),
-		&corev1.Taint{Key: framework.TaintUnschedulable, Effect: framework.TaintNoSchedule})
+	return node.GetSpec().GetUnschedulable() && !tolerates(pod)
 }

@@ -53,12 +53,40 @@ func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *fram
 	if len(taints) == 0 {
 		return nil
 	}
-	taint := framework.UntoleratedTaint(taints, pod.Pod.GetSpec().GetTolerations())
-	if taint == nil {
-		return nil
+	if taint := framework.UntoleratedTaint(taints, pod.Pod.GetSpec().GetTolerations()); taint != nil {
+		return rejection(taint)
 	}
+	return nil
+}
+
+func rejection(taint *corev1.Taint) *framework.Status {
 	return framework.NewStatus(framework.UnschedulableAndUnresolvable,
 		fmt.Sprintf("node(s) had untolerated taint {%s: %s}", taint.GetKey(), taint.GetValue()))
+}
+
+// FilterPass implements framework.FilterPassPlugin: the taints of a set are looked at once.
+func (Plugin) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, verdicts *framework.Verdicts) *framework.Status {
+	sets := nodes.TaintSets()
+	if sets <= 1 {
+		return nil
+	}
+	reasons := make([]framework.Reason, sets) // 0 is not known yet, -1 tolerated
+	for _, i := range open {
+		set := nodes.TaintSet[i]
+		if set == 0 {
+			continue
+		}
+		if reasons[set] == 0 {
+			reasons[set] = -1
+			if taint := framework.UntoleratedTaint(nodes.Taints(set), pod.Pod.GetSpec().GetTolerations()); taint != nil {
+				reasons[set] = verdicts.Reason(rejection(taint))
+			}
+		}
+		if reasons[set] > 0 {
+			verdicts.Reject(i, reasons[set])
+		}
+	}
+	return nil
 }
 
 // PreScore implements framework.PreScorePlugin. It always scores, so that all nodes get the weight where no node has a
@@ -81,13 +109,43 @@ func (Plugin) Score(state *framework.CycleState, _ *framework.PodInfo, node *fra
 		return 0, nil
 	}
 	tolerations, _ := state.Read(stateKey).(soft)
-	var n int64
+	return tolerations.untolerated(taints), nil
+}
+
+func (s soft) untolerated(taints []*corev1.Taint) (n int64) {
 	for _, taint := range taints {
-		if taint.GetEffect() == framework.TaintPreferNoSchedule && !framework.Tolerates(tolerations, taint) {
+		if taint.GetEffect() == framework.TaintPreferNoSchedule && !framework.Tolerates(s, taint) {
 			n++
 		}
 	}
-	return n, nil
+	return n
+}
+
+// ScorePass implements framework.ScorePassPlugin.
+func (Plugin) ScorePass(state *framework.CycleState, _ *framework.PodInfo, nodes *framework.Columns, feasible []int32, scores []int64) *framework.Status {
+	sets := nodes.TaintSets()
+	if sets <= 1 {
+		clear(scores)
+		return nil
+	}
+	tolerations, _ := state.Read(stateKey).(soft)
+	counts := make([]int64, sets)
+	for set := range counts {
+		counts[set] = tolerations.untolerated(nodes.Taints(int32(set)))
+	}
+	for k, i := range feasible {
+		scores[k] = counts[nodes.TaintSet[i]]
+	}
+	return nil
+}
+
+// NormalizesByMax implements framework.MaxNormalizer.
+func (Plugin) NormalizesByMax() bool { return true }
+
+// Sign implements framework.SignPlugin.
+func (Plugin) Sign(pod *framework.PodInfo, signature *framework.Signature) bool {
+	signature.Tolerations(pod.Pod.GetSpec().GetTolerations())
+	return true
 }
 
 // NormalizeScore implements framework.NormalizeScorePlugin: fewest is best.
