@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"trireme.dev/client"
@@ -19,6 +20,7 @@ import (
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
 	"trireme.dev/services/apiserver/apitest"
 )
 
@@ -32,6 +34,8 @@ type cluster struct {
 	nodes       *client.Resource[*corev1.Node]
 	namespaces  *client.Resource[*corev1.Namespace]
 	configMaps  *client.Resource[*corev1.ConfigMap]
+	budgets     *client.Resource[*policyv1.PodDisruptionBudget]
+	raw         corev1.PodServiceClient
 }
 
 func start(t *testing.T) *cluster {
@@ -58,6 +62,7 @@ func start(t *testing.T) *cluster {
 		deployments: client.For[*appsv1.Deployment](conn), sets: client.For[*appsv1.ReplicaSet](conn),
 		pods: client.For[*corev1.Pod](conn), nodes: client.For[*corev1.Node](conn),
 		namespaces: client.For[*corev1.Namespace](conn), configMaps: client.For[*corev1.ConfigMap](conn),
+		budgets: client.For[*policyv1.PodDisruptionBudget](conn), raw: corev1.NewPodServiceClient(conn),
 	}
 }
 
@@ -321,6 +326,44 @@ func TestADeletedNamespaceIsEmptiedAndGone(t *testing.T) {
 	if list := must[*client.List[*corev1.Pod]](t)(c.pods.List(t.Context(), client.ListOptions{Namespace: "team"})); len(list.Items) != 0 {
 		t.Errorf("%d pods left", len(list.Items))
 	}
+}
+
+// TestDisruptionBudget counts the pods of a Deployment, and lets one of them be evicted at a time.
+func TestDisruptionBudget(t *testing.T) {
+	c := start(t)
+	c.kubelet(t)
+	must[*appsv1.Deployment](t)(c.deployments.Create(t.Context(), web(3, "v1")))
+	must[*policyv1.PodDisruptionBudget](t)(c.budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+		Metadata: &metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: &policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: structpb.NewNumberValue(1), Selector: proto.CloneOf(web(3, "v1").GetSpec().GetSelector()),
+		},
+	}))
+	counts := func(expected, healthy, allowed int32) func([]*policyv1.PodDisruptionBudget) bool {
+		return func(l []*policyv1.PodDisruptionBudget) bool {
+			s := l[0].GetStatus()
+			return s.GetExpectedPods() == expected && s.GetCurrentHealthy() == healthy && s.GetDisruptionsAllowed() == allowed &&
+				s.GetObservedGeneration() == l[0].GetMetadata().GetGeneration()
+		}
+	}
+	until(t, c.budgets, "default", "three healthy pods", counts(3, 3, 1))
+	pods := must[*client.List[*corev1.Pod]](t)(c.pods.List(t.Context(), client.ListOptions{Namespace: "default"})).Items
+	evict := func(i int) error {
+		_, err := c.raw.Evict(t.Context(), &corev1.EvictRequest{Namespace: "default", Name: pods[i].GetMetadata().GetName()})
+		return apierr.FromStatus(err)
+	}
+	if err := evict(0); err != nil {
+		t.Fatal(err)
+	}
+	// Once the Deployment has replaced it, another may go. Until then this may be refused.
+	until(t, c.budgets, "default", "the replacement", counts(3, 3, 1))
+	if err := evict(1); err != nil {
+		t.Fatal(err)
+	}
+	d := must[*appsv1.Deployment](t)(c.deployments.Get(t.Context(), "default", "web"))
+	d.Spec.Replicas = proto.Int32(5)
+	must[*appsv1.Deployment](t)(c.deployments.Update(t.Context(), d))
+	until(t, c.budgets, "default", "five healthy pods", counts(5, 5, 1))
 }
 
 func TestTwoOwnersOfOneOutputAreRefused(t *testing.T) {

@@ -15,7 +15,9 @@ import (
 	"trireme.dev/client/reconcile"
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
 	"trireme.dev/services/controller/internal/deployment"
+	"trireme.dev/services/controller/internal/disruption"
 	"trireme.dev/services/controller/internal/garbage"
 	"trireme.dev/services/controller/internal/namespace"
 	"trireme.dev/services/controller/internal/nodeipam"
@@ -38,11 +40,13 @@ func newControllers(cfg Config, conn grpc.ClientConnInterface, factory *informer
 		sets        = client.For[*appsv1.ReplicaSet](conn)
 		pods        = client.For[*corev1.Pod](conn)
 		nodes       = client.For[*corev1.Node](conn)
+		budgets     = client.For[*policyv1.PodDisruptionBudget](conn)
 	)
 	controllers := []*reconcile.Runner{
 		deployment.New(factory, deployment.Deps{Deployments: deployments, Sets: sets, Events: events, Logger: logger}),
 		replicaset.New(factory, replicaset.Deps{Sets: sets, Pods: pods, Events: events, Logger: logger}),
 		nodeipam.New(factory, nodeipam.Deps{Nodes: nodes, Events: events, Logger: logger, Allocator: ranges}),
+		disruption.New(factory, disruption.Deps{Budgets: budgets, Events: events, Logger: logger}),
 		garbage.New(factory, conn, kinds, logger),
 		namespace.New(factory, conn, kinds, logger),
 	}
