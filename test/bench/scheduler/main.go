@@ -33,6 +33,10 @@ func workloads() []workload {
 		{"gpu", gpu},
 		{"growth", growth},
 		{"unschedulable", unschedulable},
+		{"spread", topology("spread", 5000, 5000, 5000, zoneSpread)},
+		{"antiaffinity", topology("antiaffinity", 1000, 2000, 4000, hostAntiAffinity)},
+		{"affinity", topology("affinity", 5000, 5000, 4000, zoneAffinity)},
+		{"preferred_affinity", topology("preferred_affinity", 5000, 5000, 2000, hostPreference)},
 	}
 }
 

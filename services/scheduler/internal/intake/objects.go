@@ -5,15 +5,18 @@ import (
 
 	"trireme.dev/client"
 	"trireme.dev/client/informer"
+	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 )
 
-// Objects returns the listers that plugins may ask for, by kind. Each kind here is watched by Register too, so that its
-// changes wake whom they concern.
+// Objects returns the listers that plugins may ask for, by kind. Register watches them too, so that their changes wake
+// whom they concern; those of Service and ReplicaSet, from which pods get only wishes by default, concern nobody.
 func Objects(f *informer.Factory) map[string]any {
 	return map[string]any{
-		"Namespace": informer.Of[*corev1.Namespace](f, informer.Config{}).Lister(),
+		"Namespace":  informer.Of[*corev1.Namespace](f, informer.Config{}).Lister(),
+		"Service":    informer.Of[*corev1.Service](f, informer.Config{}).Lister(),
+		"ReplicaSet": informer.Of[*appsv1.ReplicaSet](f, informer.Config{}).Lister(),
 	}
 }
 
