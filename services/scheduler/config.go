@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"trireme.dev/client/leader"
 	"trireme.dev/kit/rpc"
 )
 
@@ -24,7 +25,10 @@ type Config struct {
 	Listen string
 	// Socket is a unix socket for the same; empty for none.
 	Socket string
-	// SchedulerName of the pods that are placed; default-scheduler where empty.
+	// ConfigFile in the shape of Kubernetes' KubeSchedulerConfiguration; empty for none. What it says goes before the
+	// fields here.
+	ConfigFile string
+	// SchedulerName of the pods that are placed, where no file says; default-scheduler where empty.
 	SchedulerName string
 	// LeaderElect has only the holder of the lease kube-system/trireme-scheduler schedule. On by default in
 	// NewConfig.
@@ -35,6 +39,9 @@ type Config struct {
 	InitialBackoff, MaxBackoff time.Duration
 	// Seed says where ties between nodes begin; the same seed and input give the same placements.
 	Seed uint64
+
+	// lease as the file has it.
+	lease leader.Config
 }
 
 // NewConfig returns the defaults.
@@ -52,6 +59,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Gateway.AddFlags(fs)
 	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` for health and reflection")
 	fs.StringVar(&c.Socket, "socket", c.Socket, "unix `socket` for health and reflection")
+	fs.StringVar(&c.ConfigFile, "config", c.ConfigFile, "configuration `file`, as Kubernetes' scheduler has it; what it says goes before flags")
 	fs.StringVar(&c.SchedulerName, "scheduler-name", c.SchedulerName, "`name` that pods choose this scheduler by")
 	fs.BoolVar(&c.LeaderElect, "leader-elect", c.LeaderElect, "schedule only while holding the lease kube-system/"+leaseName)
 	fs.StringVar(&c.Identity, "identity", c.Identity, "`name` in the lease; made from the host's name by default")

@@ -62,7 +62,7 @@ func TestPluginPanicOutsideOfFiltersFailsTheAttemptOnly(t *testing.T) {
 	c := newCluster(t)
 	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
 	c.create(pod("a", gpus(1)))
-	c.schedule(nil, framework.Registration{New: framework.Use(&panicky{})})
+	c.schedule(nil, framework.NewFactory("Panicky", 0, nil, func(framework.Handle, *struct{}) (*panicky, error) { return &panicky{}, nil }))
 	c.awaitEvent("a", "FailedScheduling", "panic while reserving: reserve")
 	c.awaitBound("a")
 	c.create(pod("b", gpus(1)))

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"sync/atomic"
 
@@ -26,34 +25,34 @@ import (
 	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
-	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/bind"
 	"trireme.dev/services/scheduler/internal/cache"
 	"trireme.dev/services/scheduler/internal/cycle"
 	"trireme.dev/services/scheduler/internal/intake"
+	"trireme.dev/services/scheduler/internal/nominate"
 	"trireme.dev/services/scheduler/internal/queue"
 	"trireme.dev/services/scheduler/internal/report"
 	"trireme.dev/services/scheduler/internal/runtime"
-	"trireme.dev/services/scheduler/plugins"
 )
 
 // Scheduler is the service. Make it with New and Run it once.
 type Scheduler struct {
-	cfg     Config
-	profile framework.Profile
-	logger  *slog.Logger
-	conn    *grpc.ClientConn
-	server  *rpc.Server // nil where it listens nowhere
-	errors  *component.Errors
-	leads   atomic.Bool
-	self    *component.Publisher // nil in tests
+	cfg      Config
+	profiles []framework.Profile
+	logger   *slog.Logger
+	conn     *grpc.ClientConn
+	server   *rpc.Server // nil where it listens nowhere
+	errors   *component.Errors
+	leads    atomic.Bool
+	self     *component.Publisher // nil in tests
 	// informers are set once it runs.
 	informers atomic.Pointer[informer.Factory]
 }
 
-// New checks the configuration and prepares to dial. Plugins of third parties come after the scheduler's own.
-func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Scheduler, error) {
+// New checks the configuration and prepares to dial. Plugins of third parties come after the scheduler's own; where there
+// is a configuration file, it says whether they run.
+func New(cfg Config, logger *slog.Logger, extra ...framework.Factory) (*Scheduler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -67,11 +66,14 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Registration) (*Sch
 		}
 		cfg.Identity = host + "_" + rand.Text()[:8]
 	}
-	s := &Scheduler{cfg: cfg, profile: plugins.Default(cfg.SchedulerName)}
-	s.profile.Plugins = append(s.profile.Plugins, extra...)
+	s := &Scheduler{}
 	logger, s.errors = component.Remember(logger)
 	s.logger = logger
 	var err error
+	if s.profiles, err = cfg.configure(logger, extra); err != nil {
+		return nil, err
+	}
+	s.cfg = cfg
 	if cfg.Socket != "" || cfg.Listen != "" {
 		s.server, err = rpc.NewServer(rpc.ServerConfig{
 			Name: "scheduler", UnixSocket: cfg.Socket, TCP: cfg.Listen,
@@ -127,34 +129,47 @@ func (s *Scheduler) Ready() error {
 
 // tasks builds the chain on a connection to the gateway.
 func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) {
-	reporter := report.New(conn, s.cfg.SchedulerName, s.logger)
 	factory := informer.NewFactory(conn, s.logger)
-	fw, err := runtime.New(s.profile, runtime.Deps{
-		Binder: bind.New(conn), Gateway: conn, Event: reporter.Event, Objects: intake.Objects(factory),
-	})
-	if err != nil {
-		return nil, err
+	all := &profiles{reporters: map[string]*report.Reporter{}}
+	shared, nominator, binder, objects := runtime.NewShared(), nominate.New(), bind.New(conn), intake.Objects(factory)
+	var tasks []daemon.Task
+	for _, p := range s.profiles {
+		reporter := report.New(conn, p.SchedulerName, s.logger)
+		fw, err := runtime.New(p, runtime.Deps{
+			Binder: binder, Gateway: conn, Nominator: nominator, Event: reporter.Event, Objects: objects, Shared: shared,
+		})
+		if err != nil {
+			return nil, err
+		}
+		all.frameworks = append(all.frameworks, fw)
+		all.reporters[p.SchedulerName] = reporter
+		tasks = append(tasks, daemon.Task{Name: "reporter " + p.SchedulerName, Run: reporter.Run})
 	}
 	nodes := cache.New(s.logger)
-	events := maps.Clone(fw.Events())
+	events := all.events()
 	events[cycle.NoNodes] = []framework.EventHint{{
 		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add},
 	}}
 	waiting := queue.New(queue.Config{
-		Less:            fw.Less,
-		PreEnqueue:      fw.RunPreEnqueue,
-		PreEnqueueGroup: fw.RunPreEnqueueGroup,
+		Less:            all.frameworks[0].Less, // the same in all
+		PreEnqueue:      all.preEnqueue,
+		PreEnqueueGroup: all.preEnqueueGroup,
 		Events:          events,
 		Scheduled:       nodes.Scheduled,
-		OnGated:         func(g queue.Gated) { reportGated(reporter, g) },
+		OnGated:         all.reportGated,
 		InitialBackoff:  s.cfg.InitialBackoff,
 		MaxBackoff:      s.cfg.MaxBackoff,
 	})
-	fw.OnActivate(waiting.Activate)
-	in := &intake.Intake{SchedulerName: s.cfg.SchedulerName, Queue: waiting, Cache: nodes, Framework: fw, Logger: s.logger}
+	in := &intake.Intake{SchedulerNames: all.names(), Queue: waiting, Cache: nodes, Framework: all.frameworks[0], Logger: s.logger}
 	in.Register(factory)
 	s.informers.Store(factory)
-	loop := cycle.New(cycle.Deps{Queue: waiting, Cache: nodes, Framework: fw, Reporter: reporter, Logger: s.logger, Profile: s.cfg.SchedulerName}, s.cfg.Seed)
+	var loop cycle.Profiles
+	for _, fw := range all.frameworks {
+		fw.OnActivate(waiting.Activate)
+		loop = append(loop, cycle.New(cycle.Deps{
+			Queue: waiting, Cache: nodes, Framework: fw, Reporter: all.reporters[fw.Profile()], Logger: s.logger, Profile: fw.Profile(),
+		}, s.cfg.Seed))
+	}
 
 	// A standby keeps queue and cache warm, so that it takes over with what it knows.
 	schedule := func(ctx context.Context) error {
@@ -170,34 +185,19 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	lead := schedule
 	if s.cfg.LeaderElect {
 		lead = func(ctx context.Context) error {
-			return leader.Run(ctx, leader.Config{Name: leaseName, Identity: s.cfg.Identity, Logger: s.logger}, conn, schedule)
+			election := s.cfg.lease
+			election.Identity, election.Logger = s.cfg.Identity, s.logger
+			return leader.Run(ctx, election, conn, schedule)
 		}
 	}
-	return []daemon.Task{
-		{Name: "informers", Run: factory.Run},
-		{Name: "queue", Run: waiting.Run},
-		{Name: "reporter", Run: reporter.Run},
-		{Name: "cycle", Run: lead},
-		{Name: "metrics", Run: func(ctx context.Context) error {
+	return append(tasks,
+		daemon.Task{Name: "informers", Run: factory.Run},
+		daemon.Task{Name: "queue", Run: waiting.Run},
+		daemon.Task{Name: "cycle", Run: lead},
+		daemon.Task{Name: "metrics", Run: func(ctx context.Context) error {
 			defer loop.Observe()()
 			<-ctx.Done()
 			return nil
 		}},
-	}, nil
+	), nil
 }
-
-// reportGated tells people what holds pods back before they are even tried. No event: nothing was attempted.
-func reportGated(r *report.Reporter, g queue.Gated) {
-	for _, p := range g.Pods {
-		v := report.Verdict{Reason: report.ReasonUnschedulable, Message: p.Status.Message()}
-		if gated(p.Pod.Pod) {
-			v.Reason = report.ReasonSchedulingGated
-		}
-		r.Pod(p.Pod.Pod, v)
-	}
-	if g.Group != nil && g.Status != nil {
-		r.Group(g.Group, report.Verdict{Reason: report.ReasonUnschedulable, Message: g.Status.Message()})
-	}
-}
-
-func gated(pod *corev1.Pod) bool { return len(pod.GetSpec().GetSchedulingGates()) > 0 }

@@ -42,7 +42,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // schedule starts a scheduler and returns what stops it and waits for it.
-func (c *cluster) schedule(change func(*Config), extra ...framework.Registration) (stop func()) {
+func (c *cluster) schedule(change func(*Config), extra ...framework.Factory) (stop func()) {
 	c.t.Helper()
 	cfg := NewConfig()
 	cfg.Gateway.Address = "passthrough:///unused" // tasks get the connection below

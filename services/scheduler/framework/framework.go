@@ -63,6 +63,8 @@ type Registration struct {
 	New func(Handle) (Plugin, error)
 	// Weight of the plugin's score and placement score; at least 1 where it has one, 0 otherwise.
 	Weight int64
+	// PlacementWeight of its placement score where that differs; 0 where it does not.
+	PlacementWeight int64
 }
 
 // Use is a Registration's New of a plugin that is built already and needs no Handle.

@@ -73,8 +73,11 @@ func New(cfg Config) (*Scheduler, error) {
 		Events: events, Scheduled: s.cache.Scheduled, OnGated: func(queue.Gated) {},
 	})
 	fw.OnActivate(s.queue.Activate)
-	s.intake = &intake.Intake{SchedulerName: cfg.Profile.SchedulerName, Queue: s.queue, Cache: s.cache, Framework: fw, Logger: logger}
-	s.loop = cycle.New(cycle.Deps{Queue: s.queue, Cache: s.cache, Framework: fw, Logger: logger, Profile: cfg.Profile.SchedulerName}, cfg.Seed)
+	s.intake = &intake.Intake{SchedulerNames: []string{cfg.Profile.SchedulerName}, Queue: s.queue, Cache: s.cache, Framework: fw, Logger: logger}
+	s.loop = cycle.New(cycle.Deps{
+		Queue: s.queue, Cache: s.cache, Framework: fw, Logger: logger,
+		Profile: cfg.Profile.SchedulerName, NoBatching: cfg.NoBatching,
+	}, cfg.Seed)
 	return s, nil
 }
 

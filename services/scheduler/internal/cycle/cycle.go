@@ -30,6 +30,8 @@ type Deps struct {
 	Logger    *slog.Logger
 	// Profile names the scheduler in metrics.
 	Profile string
+	// NoBatching has each pod looked at all by itself.
+	NoBatching bool
 }
 
 // Cycle is the scheduling loop.
@@ -48,6 +50,9 @@ type Cycle struct {
 func New(deps Deps, seed uint64) *Cycle {
 	c := &Cycle{Deps: deps, counters: newCounters(deps.Profile)}
 	c.decider = NewDecider(deps.Framework, &c.snapshot, seed)
+	if deps.NoBatching {
+		c.decider.NoBatching()
+	}
 	return c
 }
 
@@ -58,24 +63,58 @@ const finish = 3 * time.Second
 
 // Run schedules until ctx ends, then waits for the bindings under way: what waits for permission is given up, what is
 // being written is finished. It may run again after that.
-func (c *Cycle) Run(ctx context.Context) error {
+func (c *Cycle) Run(ctx context.Context) error { return Profiles{c}.Run(ctx) }
+
+// Profiles are the cycles of one scheduler's profiles, which share its queue and cache; at least one.
+type Profiles []*Cycle
+
+// Run is Cycle.Run over all of them: one entity at a time, by the profile that its pods name.
+func (p Profiles) Run(ctx context.Context) error {
 	writing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(finish, cancel)
 		context.AfterFunc(writing, func() { timer.Stop() })
 	})
 	defer func() {
-		c.bindings.Wait()
+		for _, c := range p {
+			c.bindings.Wait()
+		}
 		stop()
 		cancel()
 	}()
 	for {
-		q, err := c.Queue.Pop(ctx)
+		q, err := p[0].Queue.Pop(ctx)
 		if err != nil {
 			return nil // ctx ended
 		}
+		c, err := p.of(q)
+		if err != nil {
+			a := c.begin(q)
+			c.over(a)
+			c.fail(a, err)
+			continue
+		}
 		c.scheduleOne(ctx, writing, q)
 	}
+}
+
+// of is the cycle of an entity's profile, with an error where its pods do not agree on one.
+func (p Profiles) of(q *framework.Queued) (*Cycle, error) {
+	c := p[0]
+	if len(p) == 1 || len(q.Pods) == 0 {
+		return c, nil
+	}
+	name := q.Pods[0].Pod.GetSpec().GetSchedulerName()
+	if i := slices.IndexFunc(p, func(c *Cycle) bool { return c.Profile == name }); i >= 0 {
+		c = p[i]
+	}
+	for _, other := range q.Pods[1:] {
+		if have := other.Pod.GetSpec().GetSchedulerName(); have != name {
+			return c, fmt.Errorf("pods of one group name different schedulers: %s of pod %s, %s of pod %s", name,
+				framework.Key(q.Pods[0].Pod), have, framework.Key(other.Pod))
+		}
+	}
+	return c, nil
 }
 
 // scheduleOne is one attempt at one pod or gang: snapshot, decide, assume, reserve, permit; the rest goes on beside the

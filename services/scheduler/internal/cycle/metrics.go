@@ -143,6 +143,9 @@ func (m *counters) watched(w *Watch) {
 	}
 }
 
+// Observe is Cycle.Observe of the first profile: queue and cache are the same for all.
+func (p Profiles) Observe() (stop func()) { return p[0].Observe() }
+
 // Observe makes the gauges of queue, cache and cycle until stop.
 func (c *Cycle) Observe() (stop func()) {
 	profile := c.Profile

@@ -23,12 +23,13 @@ import (
 
 // Intake feeds a queue and a cache.
 type Intake struct {
-	// SchedulerName of the pods that are ours.
-	SchedulerName string
-	Queue         *queue.Queue
-	Cache         *cache.Cache
-	Framework     *runtime.Framework
-	Logger        *slog.Logger
+	// SchedulerNames of the pods that are ours.
+	SchedulerNames []string
+	Queue          *queue.Queue
+	Cache          *cache.Cache
+	// Framework of any profile: what is asked of it is the same for all.
+	Framework *runtime.Framework
+	Logger    *slog.Logger
 }
 
 // Register subscribes to pods, nodes and groups, and to what plugins ask for.
@@ -106,7 +107,7 @@ func (in *Intake) classify(pod *corev1.Pod) class {
 		return foreign
 	case pod.GetSpec().GetNodeName() != "":
 		return assigned
-	case pod.GetSpec().GetSchedulerName() == in.SchedulerName && pod.GetMetadata().GetDeletionTimestamp() == nil:
+	case slices.Contains(in.SchedulerNames, pod.GetSpec().GetSchedulerName()) && pod.GetMetadata().GetDeletionTimestamp() == nil:
 		return pending
 	}
 	return foreign

@@ -13,7 +13,7 @@ func (f *Framework) build(profile framework.Profile) error {
 	var errs []error
 	type made struct {
 		framework.Plugin
-		weight int64
+		weight, placement int64
 	}
 	var plugins []made
 	byName := map[string]made{}
@@ -27,7 +27,10 @@ func (f *Framework) build(profile framework.Profile) error {
 			errs = append(errs, fmt.Errorf("plugin %s is listed twice", p.Name()))
 			continue
 		}
-		m := made{p, reg.Weight}
+		m := made{p, reg.Weight, reg.PlacementWeight}
+		if m.placement == 0 {
+			m.placement = m.weight
+		}
 		plugins = append(plugins, m)
 		byName[p.Name()] = m
 	}
@@ -52,7 +55,11 @@ func (f *Framework) build(profile framework.Profile) error {
 				errs = append(errs, fmt.Errorf("%s lists plugin %s twice", at.name, m.Name()))
 				continue
 			}
-			ok, err := at.add(f, m.Plugin, m.weight)
+			weight := m.weight
+			if at.name == framework.PointPlacementScore {
+				weight = m.placement
+			}
+			ok, err := at.add(f, m.Plugin, weight)
 			if err != nil {
 				errs = append(errs, err)
 			}

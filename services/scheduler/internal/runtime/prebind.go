@@ -117,7 +117,7 @@ var ErrCancelled = errors.New("binding was cancelled")
 // reports an error where one of the pods was cancelled, and then the group must not be written.
 func (f *Framework) Cancellable(ctx context.Context, group []framework.Assignment) (out context.Context, done func() error) {
 	out, cancel := context.WithCancelCause(ctx)
-	b := &f.binding
+	b := f.binding
 	b.mu.Lock()
 	if b.cancels == nil {
 		b.cancels = make(map[string]context.CancelCauseFunc)
@@ -142,7 +142,7 @@ func (f *Framework) Cancellable(ctx context.Context, group []framework.Assignmen
 
 // CancelBinding implements framework.Handle.
 func (f *Framework) CancelBinding(uid, message string) bool {
-	b := &f.binding
+	b := f.binding
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	cancel, ok := b.cancels[uid]

@@ -31,11 +31,28 @@ const (
 // Deps are what plugins reach through their Handle. What is nil does nothing, or is nothing.
 type Deps struct {
 	Binder    framework.Binder
+	Evictor   framework.Evictor
 	Gateway   grpc.ClientConnInterface
 	Nominator *nominate.Nominator
 	Event     func(object client.Object, eventType, reason, message string)
 	// Objects has a framework.Lister for each kind that the scheduler watches.
 	Objects map[string]any
+	// Shared is what profiles of one scheduler have in common; nil where there is one.
+	Shared *Shared
+}
+
+// Shared are the pods of all profiles that wait at Permit or are being bound: a plugin of one profile may have to do with
+// those of another.
+type Shared struct {
+	waiting waitingPods
+	binding bindings
+}
+
+// NewShared returns one without pods.
+func NewShared() *Shared {
+	s := &Shared{}
+	s.waiting.pods = make(map[string]*waitingPod)
+	return s
 }
 
 // Framework is a profile, built and ready. It implements framework.Handle. Its Run methods are called by one cycle at
@@ -45,8 +62,8 @@ type Framework struct {
 	name     string
 	percent  int32
 	snapshot *framework.Snapshot
-	waiting  waitingPods
-	binding  bindings
+	waiting  *waitingPods
+	binding  *bindings
 	activate func([]*framework.PodInfo)
 
 	sort               framework.QueueSortPlugin
@@ -87,13 +104,16 @@ func New(profile framework.Profile, deps Deps) (*Framework, error) {
 	if deps.Nominator == nil {
 		deps.Nominator = nominate.New()
 	}
+	if deps.Shared == nil {
+		deps.Shared = NewShared()
+	}
 	f := &Framework{
+		waiting: &deps.Shared.waiting, binding: &deps.Shared.binding,
 		deps: deps, name: profile.SchedulerName, percent: profile.PercentageOfNodesToScore,
 		snapshot: &framework.Snapshot{}, events: make(map[string][]framework.EventHint),
 	}
-	f.waiting.pods = make(map[string]*waitingPod)
 	if err := f.build(profile); err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
+		return nil, fmt.Errorf("profile %s: %w", profile.SchedulerName, err)
 	}
 	return f, nil
 }
