@@ -29,6 +29,7 @@ import (
 	"trireme.dev/services/scheduler/internal/bind"
 	"trireme.dev/services/scheduler/internal/cache"
 	"trireme.dev/services/scheduler/internal/cycle"
+	"trireme.dev/services/scheduler/internal/evict"
 	"trireme.dev/services/scheduler/internal/intake"
 	"trireme.dev/services/scheduler/internal/nominate"
 	"trireme.dev/services/scheduler/internal/queue"
@@ -136,7 +137,7 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	for _, p := range s.profiles {
 		reporter := report.New(conn, p.SchedulerName, s.logger)
 		fw, err := runtime.New(p, runtime.Deps{
-			Binder: binder, Gateway: conn, Nominator: nominator, Event: reporter.Event, Objects: objects, Shared: shared,
+			Binder: binder, Evictor: evict.New(conn), Gateway: conn, Nominator: nominator, Event: reporter.Event, Objects: objects, Shared: shared,
 		})
 		if err != nil {
 			return nil, err

@@ -30,6 +30,8 @@ type Handle interface {
 	Nominated(node string) []*PodInfo
 	// NominatedNode returns where room is being made for the pod with this uid; empty for nowhere.
 	NominatedNode(uid string) string
+	// EachNominated calls fn for all nodes on which room is being made, in no order.
+	EachNominated(fn func(node string, pods []*PodInfo))
 	// Nominate says that room is being made for the pod on the node, or no more where node is empty. PostFilter need
 	// not call it for the pod that it is called for.
 	Nominate(pod *PodInfo, node string)
@@ -45,8 +47,13 @@ type Handle interface {
 	// message as an error; it reports whether there was such a one.
 	CancelBinding(uid, message string) bool
 
+	// Sign writes the pod's signature and returns false where it has none, as SignPlugin does for one plugin.
+	Sign(pod *PodInfo, signature *Signature) bool
+
 	// Binder writes bindings.
 	Binder() Binder
+	// Evictor takes pods away; nil where decisions are only tried out.
+	Evictor() Evictor
 	// Gateway for plugins that read or write objects themselves; nil where decisions are only tried out. Not for use in a
 	// cycle: it blocks.
 	Gateway() grpc.ClientConnInterface
@@ -79,4 +86,11 @@ type Binder interface {
 	// Bind binds all of group or none of it and blocks until the gateway has answered. The error is of type
 	// apierr.Error.
 	Bind(ctx context.Context, group []*corev1.Binding) error
+}
+
+// Evictor takes pods off their nodes for the sake of others.
+type Evictor interface {
+	// Evict marks the victim as one that is preempted by the scheduler, for the reason in message, and deletes it. It blocks
+	// until the gateway has answered; that the victim is gone already is a success.
+	Evict(ctx context.Context, victim *PodInfo, message string) error
 }

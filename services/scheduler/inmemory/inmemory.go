@@ -58,7 +58,7 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg.Profile = plugins.Default("default-scheduler")
 	}
 	s := &Scheduler{cfg: cfg, pods: make(map[string]*corev1.Pod), boundNow: make(chan struct{}, 1)}
-	fw, err := runtime.New(cfg.Profile, runtime.Deps{Binder: binder{s}, Objects: cfg.Objects})
+	fw, err := runtime.New(cfg.Profile, runtime.Deps{Binder: binder{s}, Evictor: evictor{s}, Objects: cfg.Objects})
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +137,15 @@ func (b binder) Bind(_ context.Context, group []*corev1.Binding) error {
 	case b.s.boundNow <- struct{}{}:
 	default:
 	}
+	return nil
+}
+
+// evictor implements framework.Evictor: a victim is gone at once.
+type evictor struct{ s *Scheduler }
+
+// Evict implements framework.Evictor.
+func (e evictor) Evict(_ context.Context, victim *framework.PodInfo, _ string) error {
+	e.s.Delete(victim.UID())
 	return nil
 }
 

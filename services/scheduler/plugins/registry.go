@@ -4,6 +4,7 @@ package plugins
 import (
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/plugins/defaultbinder"
+	"trireme.dev/services/scheduler/plugins/defaultpreemption"
 	"trireme.dev/services/scheduler/plugins/gangscheduling"
 	"trireme.dev/services/scheduler/plugins/imagelocality"
 	"trireme.dev/services/scheduler/plugins/interpodaffinity"
@@ -54,6 +55,7 @@ func Registry() []framework.Factory {
 		withArgs(noderesources.FitName, 1, noderesources.DefaultFitArgs, fromArgs(noderesources.NewFit)),
 		withArgs(podtopologyspread.Name, 2, podtopologyspread.DefaultArgs, podtopologyspread.New),
 		withArgs(interpodaffinity.Name, 2, interpodaffinity.DefaultArgs, interpodaffinity.New),
+		withArgs(defaultpreemption.Name, 0, defaultpreemption.DefaultArgs, defaultpreemption.New),
 		withArgs(noderesources.BalancedName, 1, noderesources.DefaultBalancedArgs, fromArgs(noderesources.NewBalanced)),
 		handled(imagelocality.Name, 1, imagelocality.New),
 		handled(defaultbinder.Name, 0, defaultbinder.New),

@@ -7,16 +7,20 @@ import (
 	"trireme.dev/client/informer"
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
 	"trireme.dev/services/scheduler/framework"
 )
 
 // Objects returns the listers that plugins may ask for, by kind. Register watches them too, so that their changes wake
-// whom they concern; those of Service and ReplicaSet, from which pods get only wishes by default, concern nobody.
+// whom they concern; those of Service and ReplicaSet, from which pods get only wishes by default, and
+// those of disruption budgets, which preemption can do without, concern nobody.
 func Objects(f *informer.Factory) map[string]any {
 	return map[string]any{
 		"Namespace":  informer.Of[*corev1.Namespace](f, informer.Config{}).Lister(),
 		"Service":    informer.Of[*corev1.Service](f, informer.Config{}).Lister(),
 		"ReplicaSet": informer.Of[*appsv1.ReplicaSet](f, informer.Config{}).Lister(),
+
+		"PodDisruptionBudget": informer.Of[*policyv1.PodDisruptionBudget](f, informer.Config{}).Lister(),
 	}
 }
 
