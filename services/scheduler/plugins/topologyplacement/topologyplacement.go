@@ -1,0 +1,105 @@
+// Package topologyplacement places groups as a whole into one domain of a topology, such as one rack: Generator says which
+// domains there are, PodsCount prefers the one in which most of the group's pods fit.
+package topologyplacement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"trireme.dev/services/scheduler/framework"
+)
+
+// Names of the plugins.
+const (
+	GeneratorName = "TopologyPlacementGenerator"
+	PodsCountName = "PodGroupPodsCount"
+)
+
+// Generator is a PlacementGenerate. The zero value is ready.
+type Generator struct{}
+
+// Name implements framework.Plugin.
+func (Generator) Name() string { return GeneratorName }
+
+// PlacementGenerate implements framework.PlacementGeneratePlugin: one placement for each value of the label that the group's
+// topology constraint names, by name. A group without a constraint may go anywhere; one of which pods are on nodes
+// already goes where they are.
+func (Generator) PlacementGenerate(_ *framework.CycleState, group *framework.Queued, parent *framework.Placement, nodes *framework.Snapshot) ([]*framework.Placement, *framework.Status) {
+	constraints := group.Group.GetSpec().GetSchedulingConstraints().GetTopology()
+	if len(constraints) == 0 {
+		return []*framework.Placement{parent}, nil
+	}
+	label := nodes.Columns().Label(constraints[0].GetKey())
+	taken, st := domainOf(group, nodes, label)
+	if st != nil {
+		return nil, st
+	}
+	positions := nodes.Positions()
+	if parent != nil && parent.Positions != nil {
+		positions = parent.Positions
+	}
+	byDomain := make([][]int32, label.Count())
+	for _, i := range positions {
+		if d := label.Values[i]; d != 0 && (taken == 0 || d == taken) {
+			byDomain[d] = append(byDomain[d], i)
+		}
+	}
+	var out []*framework.Placement
+	for d, list := range byDomain {
+		if len(list) > 0 {
+			out = append(out, &framework.Placement{Name: label.Key + "=" + label.Name(int32(d)), Positions: list})
+		}
+	}
+	slices.SortFunc(out, func(a, b *framework.Placement) int { return strings.Compare(a.Name, b.Name) })
+	if len(out) == 0 {
+		return nil, framework.NewStatus(framework.UnschedulableAndUnresolvable, fmt.Sprintf("no node has the label %s", label.Key))
+	}
+	return out, nil
+}
+
+// domainOf returns the domain that members of the group are in already; 0 where none is on a node.
+func domainOf(group *framework.Queued, nodes *framework.Snapshot, label *framework.LabelColumn) (int32, *framework.Status) {
+	if group.Scheduled == 0 {
+		return 0, nil
+	}
+	taken, first := int32(0), ""
+	for i, n := range nodes.Nodes() {
+		for _, p := range n.Pods {
+			if key, ok := p.Group(); !ok || key != group.GroupKey {
+				continue
+			}
+			switch d := label.Values[i]; {
+			case d == 0:
+				return 0, framework.NewStatus(framework.Error, fmt.Sprintf("pod %s of the group is on node %s, which has no label %s", p.Name(), n.Name(), label.Key))
+			case taken == 0:
+				taken, first = d, p.Name()
+			case d != taken:
+				return 0, framework.NewStatus(framework.Error, fmt.Sprintf("pods of the group are in two domains of %s: %s in %s, %s in %s",
+					label.Key, first, label.Name(taken), p.Name(), label.Name(d)))
+			}
+		}
+	}
+	return taken, nil
+}
+
+// PodsCount is a PlacementScore. The zero value is ready.
+type PodsCount struct{}
+
+// Name implements framework.Plugin.
+func (PodsCount) Name() string { return PodsCountName }
+
+// PlacementScore implements framework.PlacementScorePlugin: how many pods of the group are there then.
+func (PodsCount) PlacementScore(_ *framework.CycleState, group *framework.Queued, placed *framework.Placed, _ *framework.Snapshot) (int64, *framework.Status) {
+	return int64(group.Scheduled + len(placed.Assignments)), nil
+}
+
+// NormalizePlacementScore implements framework.NormalizePlacementScorePlugin. A group of which nothing would be placed
+// anywhere has no business here.
+func (PodsCount) NormalizePlacementScore(_ *framework.CycleState, _ *framework.Queued, _ []framework.Placed, scores []int64) *framework.Status {
+	if slices.Max(scores) == 0 {
+		return framework.NewStatus(framework.Error, "no placement holds a pod of the group")
+	}
+	framework.NormalizeDefault(scores, false)
+	return nil
+}
