@@ -13,10 +13,14 @@ import (
 	"trireme.dev/services/scheduler/plugins/nodeports"
 	"trireme.dev/services/scheduler/plugins/noderesources"
 	"trireme.dev/services/scheduler/plugins/nodeunschedulable"
+	"trireme.dev/services/scheduler/plugins/nodevolumelimits"
 	"trireme.dev/services/scheduler/plugins/podtopologyspread"
 	"trireme.dev/services/scheduler/plugins/queuesort"
 	"trireme.dev/services/scheduler/plugins/schedulinggates"
 	"trireme.dev/services/scheduler/plugins/tainttoleration"
+	"trireme.dev/services/scheduler/plugins/volumebinding"
+	"trireme.dev/services/scheduler/plugins/volumerestrictions"
+	"trireme.dev/services/scheduler/plugins/volumezone"
 )
 
 // plain is a plugin that needs nothing.
@@ -53,6 +57,10 @@ func Registry() []framework.Factory {
 		plain(nodeaffinity.Name, 2, nodeaffinity.Plugin{}),
 		plain(nodeports.Name, 0, nodeports.Plugin{}),
 		withArgs(noderesources.FitName, 1, noderesources.DefaultFitArgs, fromArgs(noderesources.NewFit)),
+		handled(volumerestrictions.Name, 0, volumerestrictions.New),
+		handled(nodevolumelimits.Name, 0, nodevolumelimits.New),
+		withArgs(volumebinding.Name, 0, volumebinding.DefaultArgs, volumebinding.New),
+		handled(volumezone.Name, 0, volumezone.New),
 		withArgs(podtopologyspread.Name, 2, podtopologyspread.DefaultArgs, podtopologyspread.New),
 		withArgs(interpodaffinity.Name, 2, interpodaffinity.DefaultArgs, interpodaffinity.New),
 		withArgs(defaultpreemption.Name, 0, defaultpreemption.DefaultArgs, defaultpreemption.New),

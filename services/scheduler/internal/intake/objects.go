@@ -8,6 +8,7 @@ import (
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
+	storagev1 "trireme.dev/proto/gen/trireme/storage/v1"
 	"trireme.dev/services/scheduler/framework"
 )
 
@@ -20,12 +21,21 @@ func Objects(f *informer.Factory) map[string]any {
 		"Service":    informer.Of[*corev1.Service](f, informer.Config{}).Lister(),
 		"ReplicaSet": informer.Of[*appsv1.ReplicaSet](f, informer.Config{}).Lister(),
 
+		"PersistentVolumeClaim": informer.Of[*corev1.PersistentVolumeClaim](f, informer.Config{}).Lister(),
+		"PersistentVolume":      informer.Of[*corev1.PersistentVolume](f, informer.Config{}).Lister(),
+		"StorageClass":          informer.Of[*storagev1.StorageClass](f, informer.Config{}).Lister(),
+		"CSINode":               informer.Of[*storagev1.CSINode](f, informer.Config{}).Lister(),
+
 		"PodDisruptionBudget": informer.Of[*policyv1.PodDisruptionBudget](f, informer.Config{}).Lister(),
 	}
 }
 
 // registerObjects subscribes to the kinds of Objects.
 func (in *Intake) registerObjects(f *informer.Factory) {
+	watch[*corev1.PersistentVolumeClaim](in, f, framework.PersistentVolumeClaim)
+	watch[*corev1.PersistentVolume](in, f, framework.PersistentVolume)
+	watch[*storagev1.StorageClass](in, f, framework.StorageClass)
+	watch[*storagev1.CSINode](in, f, framework.CSINode)
 	informer.Of[*corev1.Namespace](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Namespace]{
 		Add:    func(n *corev1.Namespace, _ bool) { in.setNamespace(nil, n) },
 		Update: in.setNamespace,

@@ -10,3 +10,8 @@ func Matches(pod *corev1.Pod, node *corev1.Node) bool { return matchesNode(pod, 
 func Constrains(pod *corev1.Pod) bool {
 	return len(pod.GetSpec().GetNodeSelector()) > 0 || required(pod.GetSpec()) != nil
 }
+
+// Selects reports whether a node selector, such as that of a volume, matches the node. An absent one matches every node.
+func Selects(selector *corev1.NodeSelector, node *corev1.Node) bool {
+	return selector == nil || matchesSelector(selector, node.GetMetadata().GetLabels(), node.GetMetadata().GetName())
+}
