@@ -35,6 +35,9 @@ type PluginTime struct {
 // Measure has the runtime note from now on how long plugins take. Plugins are not to read it.
 func (c *CycleState) Measure() { c.times = new([]PluginTime) }
 
+// MeasureFor has what c measures count as o's, or nothing be measured where o is not. It is for the runtime.
+func (c *CycleState) MeasureFor(o *CycleState) { c.times = o.times }
+
 // Measured gives what was noted, in order; nil where Measure was not called.
 func (c *CycleState) Measured() []PluginTime {
 	if c == nil || c.times == nil {

@@ -17,3 +17,14 @@ func NormalizeDefault(scores []int64, reverse bool) {
 		scores[i] = s
 	}
 }
+
+// NormalizeOne is NormalizeDefault of one of several scores, the highest of which is known, and at least 0.
+func NormalizeOne(score, highest int64, reverse bool) int64 {
+	if highest > 0 {
+		score = score * MaxScore / highest
+	}
+	if reverse {
+		score = MaxScore - score
+	}
+	return score
+}

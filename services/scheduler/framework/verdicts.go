@@ -9,7 +9,7 @@ type Verdicts struct {
 	nodes    []*NodeInfo
 	marks    []Reason
 	statuses []*Status // by Reason; nil at 0
-	known    map[*Status]Reason
+	given    []*Status // the same as plugins gave them
 	plugin   string
 	rejected int
 }
@@ -22,8 +22,7 @@ func (v *Verdicts) Reset(nodes []*NodeInfo) {
 	}
 	v.marks = v.marks[:len(nodes)]
 	clear(v.marks)
-	v.statuses = append(v.statuses[:0], nil)
-	clear(v.known)
+	v.statuses, v.given = append(v.statuses[:0], nil), append(v.given[:0], nil)
 	v.rejected = 0
 }
 
@@ -33,24 +32,18 @@ func (v *Verdicts) From(plugin string) { v.plugin = plugin }
 // Reason returns the number of a rejection by the plugin whose pass it is. Call it once per pass and kind of rejection,
 // not per node, and only for those that occur.
 func (v *Verdicts) Reason(st *Status) Reason {
-	if r, ok := v.known[st]; ok {
-		return r
-	}
-	r := v.add(st.WithPlugin(v.plugin))
-	if v.known == nil {
-		v.known = make(map[*Status]Reason)
-	}
-	v.known[st] = r
-	return r
-}
-
-func (v *Verdicts) add(st *Status) Reason {
-	for i, o := range v.statuses[1:] {
-		if o.Equal(st) {
-			return Reason(i + 1)
+	for r := len(v.given) - 1; r > 0; r-- {
+		if v.given[r] == st && v.statuses[r].Plugin() == v.plugin {
+			return Reason(r)
 		}
 	}
-	v.statuses = append(v.statuses, st)
+	named := st.WithPlugin(v.plugin)
+	for r := len(v.statuses) - 1; r > 0; r-- {
+		if v.statuses[r].Equal(named) {
+			return Reason(r)
+		}
+	}
+	v.statuses, v.given = append(v.statuses, named), append(v.given, st)
 	return Reason(len(v.statuses) - 1)
 }
 
@@ -58,6 +51,21 @@ func (v *Verdicts) add(st *Status) Reason {
 func (v *Verdicts) Reject(position int32, r Reason) {
 	v.marks[position] = r
 	v.rejected++
+}
+
+// Accept takes back that the node at a position is rejected, if it is.
+func (v *Verdicts) Accept(position int32) {
+	if v.marks[position] != 0 {
+		v.marks[position] = 0
+		v.rejected--
+	}
+}
+
+// CopyFrom makes v say what o does.
+func (v *Verdicts) CopyFrom(o *Verdicts) {
+	v.nodes, v.plugin, v.rejected = o.nodes, o.plugin, o.rejected
+	v.marks = append(v.marks[:0], o.marks...)
+	v.statuses, v.given = append(v.statuses[:0], o.statuses...), append(v.given[:0], o.given...)
 }
 
 // Rejected reports whether the node at a position is.

@@ -27,6 +27,9 @@ type Decider struct {
 	// open, ahead and totals are reused from pod to pod.
 	open, ahead []int32
 	totals      []int64
+	signature   framework.Signature
+	batches     batches
+	noBatching  bool
 }
 
 // NewDecider returns a decider over snapshot. seed sets where ties begin.
@@ -34,6 +37,9 @@ func NewDecider(fw *runtime.Framework, snapshot *cache.Snapshot, seed uint64) *D
 	fw.SetSnapshot(&snapshot.Snapshot)
 	return &Decider{fw: fw, snapshot: &snapshot.Snapshot, rotation: int(seed % (1 << 31))}
 }
+
+// NoBatching has each pod looked at all by itself from now on, which must not change what is decided.
+func (d *Decider) NoBatching() { d.noBatching = true }
 
 // Decision is what came of one attempt.
 type Decision struct {

@@ -17,7 +17,6 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		fail.plugins[NoNodes] = struct{}{}
 		return "", fail, nil
 	}
-	d.verdicts.Reset(nodes.Nodes)
 
 	begun := w.begin()
 	narrowed, st := d.fw.RunPreFilter(state, pod, d.snapshot)
@@ -28,6 +27,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		}
 		fail.preFilter = st
 		fail.add(st)
+		d.verdicts.Reset(nodes.Nodes)
 		d.verdicts.From(st.Plugin())
 		r := d.verdicts.Reason(st)
 		for _, i := range positions {
@@ -44,7 +44,31 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 	if i, ok := d.nominated(state, pod, narrowed); ok {
 		return d.choose(i), nil, nil
 	}
-	begun = w.begin()
+	b, err := d.batched(state, pod, positions, narrowed, w)
+	if err != nil {
+		return "", nil, err
+	}
+	if b != nil {
+		w.looked(len(positions), b.ranking.Feasible(), &b.verdicts)
+		i, found, ok, err := b.choose(d, state, pod)
+		switch {
+		case err != nil:
+			return "", nil, err
+		case found:
+			return d.choose(i), nil, nil
+		case ok:
+			d.verdicts.CopyFrom(&b.verdicts)
+			d.verdicts.Histogram(fail.count)
+			return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
+		}
+	}
+	return d.search(ctx, state, pod, positions, narrowed, mayPreempt, fail, w)
+}
+
+// search looks at all nodes for one pod.
+func (d *Decider) search(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, positions []int32, narrowed runtime.Narrowed, mayPreempt bool, fail *fitError, w *podWatch) (string, *fitError, error) {
+	nodes := d.snapshot.Columns()
+	begun := w.begin()
 	feasible, err := d.filter(state, pod, nodes, positions, narrowed)
 	w.filtered(begun, len(positions), len(feasible), &d.verdicts, err)
 	if err != nil {
@@ -54,6 +78,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		d.verdicts.Histogram(fail.count)
 		return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
 	}
+	feasible = d.some(feasible)
 	chosen := feasible[0]
 	if len(feasible) > 1 {
 		begun = w.begin()
@@ -72,6 +97,33 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		chosen = pick(feasible, scores, d.turn())
 	}
 	return d.choose(chosen), nil, nil
+}
+
+// partial reports whether the profile wants only a share of the nodes considered.
+func (d *Decider) partial() bool {
+	p := d.fw.PercentageOfNodesToScore()
+	return p > 0 && p < 100
+}
+
+// minConsidered is how many feasible nodes are scored whatever the share is.
+const minConsidered = 100
+
+// some leaves as many of the feasible nodes as the profile wants considered: the first from the rotation on, round the end.
+func (d *Decider) some(feasible []int32) []int32 {
+	if !d.partial() {
+		return feasible
+	}
+	most := max(minConsidered, len(d.snapshot.Positions())*int(d.fw.PercentageOfNodesToScore())/100)
+	if len(feasible) <= most {
+		return feasible
+	}
+	start, _ := slices.BinarySearch(feasible, d.turn())
+	out := make([]int32, most)
+	for k := range out {
+		out[k] = feasible[(start+k)%len(feasible)]
+	}
+	slices.Sort(out)
+	return out
 }
 
 // turn is the position at which the search among equals begins.
@@ -100,69 +152,65 @@ func (d *Decider) nominated(state *framework.CycleState, pod *framework.PodInfo,
 // filter returns the positions of the nodes that the pod can run on, ascending and valid until the next call, and leaves the
 // reasons of the others in d.verdicts.
 func (d *Decider) filter(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, positions []int32, narrowed runtime.Narrowed) ([]int32, error) {
-	open := d.open[:0]
-	if narrowed.Names == nil {
-		open = append(open, positions...)
-	} else {
-		d.verdicts.From("")
-		left := d.verdicts.Reason(framework.NewStatus(framework.UnschedulableAndUnresolvable, narrowed.Message()))
-		for _, i := range positions {
-			if narrowed.Has(nodes.Nodes[i].Name()) {
-				open = append(open, i)
-			} else {
-				d.verdicts.Reject(i, left)
-			}
-		}
-	}
-	d.open = open
-	open, ahead := d.split(pod, open)
+	d.verdicts.Reset(nodes.Nodes)
+	d.open = append(d.open[:0], positions...)
+	open := narrow(d.open, narrowed, nodes, &d.verdicts)
 	open, st := d.fw.RunFilterPass(state, pod, nodes, open, &d.verdicts)
 	if !st.IsSuccess() {
 		return nil, st.Err()
 	}
-	if len(ahead) == 0 {
+	if len(open) == 0 {
 		return open, nil
 	}
-	for _, i := range ahead {
-		st := d.fw.RunFilters(state, pod, nodes.Nodes[i])
-		switch {
-		case st.IsSuccess():
-			open = append(open, i)
-		case !st.IsRejected():
-			return nil, st.Err()
-		default:
-			d.verdicts.From(st.Plugin())
-			d.verdicts.Reject(i, d.verdicts.Reason(st))
+	for _, i := range d.aheadOf(pod) {
+		k, ok := slices.BinarySearch(open, i)
+		if !ok {
+			continue
 		}
+		st := d.fw.RunFiltersAhead(state, pod, nodes.Nodes[i])
+		if st.IsSuccess() {
+			continue
+		}
+		if !st.IsRejected() {
+			return nil, st.Err()
+		}
+		d.verdicts.From(st.Plugin())
+		d.verdicts.Reject(i, d.verdicts.Reason(st))
+		open = slices.Delete(open, k, k+1)
 	}
-	slices.Sort(open)
 	return open, nil
 }
 
-// split takes out the nodes on which room is being made for pods that go before this one: each of them is judged twice.
-func (d *Decider) split(pod *framework.PodInfo, open []int32) (rest, ahead []int32) {
-	ahead = d.ahead[:0]
+// narrow leaves the nodes that PreFilter did, in the memory of open, and rejects the others.
+func narrow(open []int32, narrowed runtime.Narrowed, nodes *framework.Columns, verdicts *framework.Verdicts) []int32 {
+	if narrowed.Names == nil {
+		return open
+	}
+	verdicts.From("")
+	left := verdicts.Reason(framework.NewStatus(framework.UnschedulableAndUnresolvable, narrowed.Message()))
+	rest := open[:0]
+	for _, i := range open {
+		if narrowed.Has(nodes.Nodes[i].Name()) {
+			rest = append(rest, i)
+		} else {
+			verdicts.Reject(i, left)
+		}
+	}
+	return rest
+}
+
+// aheadOf returns the positions, ascending, of the nodes on which room is being made for pods that go before this one: each
+// of them is judged a second time, with those pods on it.
+func (d *Decider) aheadOf(pod *framework.PodInfo) []int32 {
+	ahead := d.ahead[:0]
 	d.fw.Nominator().Each(func(name string, pods []*framework.PodInfo) {
 		if node := d.snapshot.Node(name); node != nil && len(d.fw.Ahead(pod, pods)) > 0 {
-			if _, ok := slices.BinarySearch(open, node.Index); ok {
-				ahead = append(ahead, node.Index)
-			}
+			ahead = append(ahead, node.Index)
 		}
 	})
-	d.ahead = ahead
-	if len(ahead) == 0 {
-		return open, nil
-	}
 	slices.Sort(ahead)
-	rest, next := open[:0], 0
-	for _, i := range open {
-		if next < len(ahead) && ahead[next] == i {
-			next++
-			continue
-		}
-		rest = append(rest, i)
-	}
-	return rest, ahead
+	d.ahead = ahead
+	return ahead
 }
 
 // pick returns the first position from start on, round the end, that has the best score. positions ascend.

@@ -115,6 +115,19 @@ func (p *podWatch) filtered(begun time.Time, nodes, feasible int, rejected *fram
 	})
 }
 
+// looked is filtered where what was found out for earlier pods was used.
+func (p *podWatch) looked(nodes, feasible int, rejected *framework.Verdicts) {
+	if p == nil {
+		return
+	}
+	s := p.points[filter]
+	if s.begun.IsZero() {
+		s.begun = time.Now()
+	}
+	p.filtered(s.begun, nodes, feasible, rejected, nil)
+	p.points[filter].took = s.took
+}
+
 func (p *podWatch) decided(node string, fail *fitError) {
 	if p != nil {
 		p.node, p.fail = node, fail

@@ -150,7 +150,7 @@ func TestPreFilter(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.a.name, tc.b.name = "A", "B"
 			h := build(t, &tc.a, &tc.b)
-			got, st := h.RunPreFilter(h.state, h.pod, nil)
+			got, st := h.RunPreFilter(h.state, h.pod, h.Snapshot())
 			if st.Code() != tc.code || st.Message() != tc.text {
 				t.Errorf("status = %v, want %s %q", st, tc.code, tc.text)
 			}
@@ -168,7 +168,7 @@ func TestSkipsAndFilters(t *testing.T) {
 	h := build(t, &spy{name: "A", preFilter: framework.NewStatus(framework.Skip), filter: framework.NewStatus(framework.Unschedulable, "a")},
 		&spy{name: "B", filter: framework.NewStatus(framework.Unschedulable, "b")},
 		&spy{name: "C"})
-	if _, st := h.RunPreFilter(h.state, h.pod, nil); !st.IsSuccess() {
+	if _, st := h.RunPreFilter(h.state, h.pod, h.Snapshot()); !st.IsSuccess() {
 		t.Fatal(st)
 	}
 	var node framework.NodeInfo

@@ -157,6 +157,15 @@ func (f *Framework) RunFilter(state *framework.CycleState, pod *framework.PodInf
 
 // RunFilters implements framework.Handle.
 func (f *Framework) RunFilters(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if st := f.RunFilter(state, pod, node); !st.IsSuccess() {
+		return st
+	}
+	return f.RunFiltersAhead(state, pod, node)
+}
+
+// RunFiltersAhead judges a node, which passes as it is, with the pods on it for which room is being made there and that
+// go before pod.
+func (f *Framework) RunFiltersAhead(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	if nominated := f.Ahead(pod, f.Nominated(node.Name())); len(nominated) > 0 {
 		with, there := state.Clone(), node.Clone()
 		for _, n := range nominated {
@@ -169,7 +178,7 @@ func (f *Framework) RunFilters(state *framework.CycleState, pod *framework.PodIn
 			return st
 		}
 	}
-	return f.RunFilter(state, pod, node)
+	return nil
 }
 
 // Ahead returns those of the nominated pods that go before pod: of its priority or more, and not itself.

@@ -1,0 +1,253 @@
+package cycle
+
+import (
+	"slices"
+
+	"trireme.dev/services/scheduler/framework"
+	"trireme.dev/services/scheduler/internal/runtime"
+)
+
+// batch is what filters and scores said for pods of one signature, within one placement, kept up with the nodes that
+// change: a pod of the same signature looks at these only. Filters and scores must depend on nothing else, which is what
+// having a signature means.
+type batch struct {
+	key       string
+	epoch     uint64 // of the snapshot
+	signEpoch uint64
+	version   uint64 // of the snapshot
+	positions []int32
+	all       bool // positions are those of all nodes, so that k is the position
+	verdicts  framework.Verdicts
+	ranking   *runtime.Ranking
+	tree      maxTree
+	used      uint64
+}
+
+// batches are the newest.
+type batches struct {
+	list []*batch
+	// seen are hashes of signatures that came up lately: what comes up once is not worth keeping.
+	seen  map[uint64]struct{}
+	clock uint64
+	// answers counts how often a batch was brought up to date without a look at all nodes.
+	answers int
+	changed []int32
+	ks      []int32
+	open    []int32
+}
+
+const (
+	// maxBatchCells bounds the memory for batches, in nodes of all of them; one takes about a hundred bytes for each.
+	maxBatchCells = 1 << 19
+	maxBatches    = 64
+	maxSeen       = 1 << 13
+	// rebuildShare: where more than one in so many nodes changed, a pass over all is cheaper than looking at each.
+	rebuildShare = 4
+)
+
+// find returns the batch of a key.
+func (b *batches) find(key []byte) *batch {
+	for _, x := range b.list {
+		if x.key == string(key) {
+			b.clock++
+			x.used = b.clock
+			return x
+		}
+	}
+	return nil
+}
+
+// worth reports whether a signature has come up lately.
+func (b *batches) worth(key []byte) bool {
+	h := uint64(14695981039346656037)
+	for _, c := range key {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	if _, ok := b.seen[h]; ok {
+		return true
+	}
+	if b.seen == nil || len(b.seen) >= maxSeen {
+		b.seen = make(map[uint64]struct{})
+	}
+	b.seen[h] = struct{}{}
+	return false
+}
+
+// add keeps a batch, in place of those that were not used for longest.
+func (b *batches) add(x *batch) {
+	b.clock++
+	x.used = b.clock
+	cells := len(x.positions)
+	for _, o := range b.list {
+		cells += len(o.positions)
+	}
+	for len(b.list) > 0 && (len(b.list) >= maxBatches || cells > maxBatchCells) {
+		oldest := slices.MinFunc(b.list, func(a, o *batch) int { return int(a.used) - int(o.used) })
+		cells -= len(oldest.positions)
+		b.drop(oldest)
+	}
+	b.list = append(b.list, x)
+}
+
+func (b *batches) drop(x *batch) {
+	b.list = slices.DeleteFunc(b.list, func(o *batch) bool { return o == x })
+}
+
+// batched returns the up-to-date batch for a pod, nil where it has none and is to be looked at by itself. state is that of its
+// PreFilter.
+func (d *Decider) batched(state *framework.CycleState, pod *framework.PodInfo, positions []int32, narrowed runtime.Narrowed, w *podWatch) (*batch, error) {
+	if d.noBatching || d.partial() || !d.fw.Sign(pod, &d.signature) {
+		return nil, nil
+	}
+	key := d.signature.Bytes()
+	if p := d.snapshot.Placement(); p != nil {
+		key = append(append(key, 0), p.Name...)
+	}
+	signEpoch := d.fw.SignEpoch(pod, d.snapshot)
+	b := d.batches.find(key)
+	if b != nil && (b.epoch != d.snapshot.Epoch() || b.signEpoch != signEpoch || !sameList(b.positions, positions)) {
+		d.batches.drop(b)
+		b = nil
+	}
+	if b == nil {
+		if !d.batches.worth(key) {
+			return nil, nil
+		}
+		b = &batch{
+			key: string(key), epoch: d.snapshot.Epoch(), signEpoch: signEpoch, positions: positions,
+			all: len(positions) == len(d.snapshot.Nodes()),
+		}
+		b.ranking = d.fw.NewRanking(state.Clone(), positions)
+		b.verdicts.Reset(d.snapshot.Nodes())
+		d.batches.add(b)
+		b.tree.reset(len(positions))
+		return b, d.refresh(b, pod, narrowed, state, true, w)
+	}
+	return b, d.refresh(b, pod, narrowed, state, false, w)
+}
+
+// sameList is slices.Equal that knows a list by its place in memory.
+func sameList(a, b []int32) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
+// refresh looks at the nodes that changed since the batch last did, or at all.
+func (d *Decider) refresh(b *batch, pod *framework.PodInfo, narrowed runtime.Narrowed, state *framework.CycleState, all bool, w *podWatch) error {
+	changed, known := d.snapshot.ChangedSince(b.version, d.batches.changed[:0])
+	d.batches.changed = changed
+	ks := d.batches.ks[:0]
+	if all || !known || len(changed) > len(b.positions)/rebuildShare {
+		for k := range b.positions {
+			ks = append(ks, int32(k))
+		}
+	} else {
+		slices.Sort(changed)
+		for _, i := range changed {
+			k, ok := int(i), true
+			if !b.all {
+				k, ok = slices.BinarySearch(b.positions, i)
+			}
+			if ok {
+				ks = append(ks, int32(k))
+			}
+		}
+	}
+	d.batches.ks = ks
+	b.version = d.snapshot.Version()
+	if len(ks) == 0 {
+		return nil
+	}
+	if len(ks) < len(b.positions) {
+		d.batches.answers++
+	}
+	err := d.rejudge(b, pod, narrowed, state, ks, w)
+	if err != nil {
+		d.batches.drop(b)
+	}
+	return err
+}
+
+// rejudge filters and scores the nodes at the ks.
+func (d *Decider) rejudge(b *batch, pod *framework.PodInfo, narrowed runtime.Narrowed, state *framework.CycleState, ks []int32, w *podWatch) error {
+	nodes := d.snapshot.Columns()
+	b.ranking.State().MeasureFor(state)
+	defer b.ranking.State().MeasureFor(&framework.CycleState{}) // the attempt's figures must not grow after it
+	begun := w.begin()
+	open := d.batches.open[:0]
+	for _, k := range ks {
+		b.verdicts.Accept(b.positions[k])
+		open = append(open, b.positions[k])
+	}
+	d.batches.open = open
+	open = narrow(open, narrowed, nodes, &b.verdicts)
+	open, st := d.fw.RunFilterPass(b.ranking.State(), pod, nodes, open, &b.verdicts)
+	w.end(filter, begun, st.Code())
+	if !st.IsSuccess() {
+		return st.Err()
+	}
+	begun = w.begin()
+	whole := len(ks) == len(b.positions)
+	all, st := b.ranking.Update(pod, nodes, ks, open, func(k int32) {
+		if !whole {
+			b.tree.set(int(k), b.ranking.Total[k])
+		}
+	})
+	w.end(score, begun, st.Code())
+	if !st.IsSuccess() {
+		return st.Err()
+	}
+	if all || whole {
+		b.tree.fill(b.ranking.Total)
+	}
+	return nil
+}
+
+// choose returns the best node, counted from the rotation; false where none is feasible, and ok false where the batch cannot
+// tell because of pods that others were nominated for.
+func (b *batch) choose(d *Decider, state *framework.CycleState, pod *framework.PodInfo) (position int32, found, ok bool, err error) {
+	if b.ranking.Feasible() == 0 {
+		return 0, false, true, nil
+	}
+	turn := d.turn()
+	start := int(turn)
+	if !b.all {
+		start, _ = slices.BinarySearch(b.positions, turn)
+	}
+	var ahead, masked []int32 // ks
+	for _, i := range d.aheadOf(pod) {
+		k, there := int(i), true
+		if !b.all {
+			k, there = slices.BinarySearch(b.positions, i)
+		}
+		if there && b.tree.at(k) != none {
+			ahead = append(ahead, int32(k))
+		}
+	}
+	if len(ahead) > 0 && !b.ranking.Without(ahead) {
+		return 0, false, false, nil
+	}
+	defer func() {
+		for _, k := range masked {
+			b.tree.set(int(k), b.ranking.Total[k])
+		}
+	}()
+	for {
+		k, any := b.tree.best(start)
+		if !any {
+			return 0, false, false, nil
+		}
+		position = b.positions[k]
+		if !slices.Contains(ahead, int32(k)) {
+			return position, true, true, nil
+		}
+		st := d.fw.RunFiltersAhead(state, pod, d.snapshot.Nodes()[position])
+		if st.IsSuccess() {
+			return position, true, true, nil
+		}
+		if !st.IsRejected() {
+			return 0, false, true, st.Err()
+		}
+		masked = append(masked, int32(k))
+		b.tree.set(k, none)
+	}
+}
