@@ -48,6 +48,10 @@ func mayImport(file string) []string {
 		return []string{ours + "kit", ours + "client", ours + "proto", ours + "services/" + name}
 	case "cmd":
 		return []string{ours + "kit", ours + "client", ours + "proto", ours + "cmd", ours + "services"}
+	case "examples":
+		if under(rest, "coscheduling") { // as a third party's module would
+			return []string{ours + "client", ours + "proto", ours + "services/scheduler", ours + "examples/coscheduling"}
+		}
 	case "test":
 		return []string{ours + "kit", ours + "client", ours + "proto", ours + "cmd", ours + "services", ours + "test"}
 	}

@@ -5,8 +5,11 @@ package apitest
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -93,6 +96,56 @@ func (s *Server) Dial() (*grpc.ClientConn, error) {
 		rpc.ClientSpans(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)),
 	)
+}
+
+// Listen serves on a unix socket too, until the test ends, for what dials by itself, and returns its address.
+func (s *Server) Listen(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "apitest") // t.TempDir may be longer than a socket's path may be
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "s")
+	lis, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			outside, err := lis.Accept()
+			if err != nil {
+				return // closed
+			}
+			wg.Go(func() { s.carry(ctx, outside) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = lis.Close()
+		wg.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	return "unix://" + path
+}
+
+// carry joins a connection from outside to the gateway until either end closes it, or ctx ends.
+func (s *Server) carry(ctx context.Context, outside net.Conn) {
+	inside, err := s.lis.DialContext(ctx)
+	if err != nil {
+		_ = outside.Close()
+		return
+	}
+	end := sync.OnceFunc(func() {
+		_ = outside.Close()
+		_ = inside.Close()
+	})
+	defer context.AfterFunc(ctx, end)()
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = io.Copy(inside, outside); end() })
+	wg.Go(func() { _, _ = io.Copy(outside, inside); end() })
+	wg.Wait()
 }
 
 // SetFault decides from now on which operations of the store fail; nil for none.
