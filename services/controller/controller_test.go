@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -36,6 +37,7 @@ type cluster struct {
 	configMaps  *client.Resource[*corev1.ConfigMap]
 	budgets     *client.Resource[*policyv1.PodDisruptionBudget]
 	raw         corev1.PodServiceClient
+	conn        grpc.ClientConnInterface
 }
 
 func start(t *testing.T) *cluster {
@@ -62,7 +64,7 @@ func start(t *testing.T) *cluster {
 		deployments: client.For[*appsv1.Deployment](conn), sets: client.For[*appsv1.ReplicaSet](conn),
 		pods: client.For[*corev1.Pod](conn), nodes: client.For[*corev1.Node](conn),
 		namespaces: client.For[*corev1.Namespace](conn), configMaps: client.For[*corev1.ConfigMap](conn),
-		budgets: client.For[*policyv1.PodDisruptionBudget](conn), raw: corev1.NewPodServiceClient(conn),
+		budgets: client.For[*policyv1.PodDisruptionBudget](conn), raw: corev1.NewPodServiceClient(conn), conn: conn,
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"trireme.dev/services/controller/internal/namespace"
 	"trireme.dev/services/controller/internal/nodeipam"
 	"trireme.dev/services/controller/internal/replicaset"
+	"trireme.dev/services/controller/internal/volumes"
 )
 
 // newControllers lists every controller of the process.
@@ -41,6 +42,8 @@ func newControllers(cfg Config, conn grpc.ClientConnInterface, factory *informer
 		pods        = client.For[*corev1.Pod](conn)
 		nodes       = client.For[*corev1.Node](conn)
 		budgets     = client.For[*policyv1.PodDisruptionBudget](conn)
+		claims      = client.For[*corev1.PersistentVolumeClaim](conn)
+		pvs         = client.For[*corev1.PersistentVolume](conn)
 	)
 	controllers := []*reconcile.Runner{
 		deployment.New(factory, deployment.Deps{Deployments: deployments, Sets: sets, Events: events, Logger: logger}),
@@ -50,6 +53,7 @@ func newControllers(cfg Config, conn grpc.ClientConnInterface, factory *informer
 		garbage.New(factory, conn, kinds, logger),
 		namespace.New(factory, conn, kinds, logger),
 	}
+	controllers = append(controllers, volumes.New(factory, volumes.Deps{Claims: claims, Volumes: pvs, Events: events, Logger: logger})...)
 	return controllers, exclusive(controllers)
 }
 
