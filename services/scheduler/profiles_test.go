@@ -114,3 +114,85 @@ func TestPointsOfPlugins(t *testing.T) {
 		}
 	}
 }
+
+// kubernetesDefaults is what kube-scheduler writes with --write-config-to, its plugins' arguments in full.
+const kubernetesDefaults = `apiVersion: kubescheduler.config.k8s.io/v1
+clientConnection: {acceptContentTypes: "", burst: 100, contentType: application/vnd.kubernetes.protobuf, kubeconfig: "", qps: 50}
+enableContentionProfiling: true
+enableProfiling: true
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: true, leaseDuration: 15s, renewDeadline: 10s, resourceLock: leases, resourceName: kube-scheduler, resourceNamespace: kube-system, retryPeriod: 2s}
+parallelism: 16
+percentageOfNodesToScore: 0
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 10
+profiles:
+- pluginConfig:
+  - args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: DefaultPreemptionArgs, minCandidateNodesAbsolute: 100, minCandidateNodesPercentage: 10}
+    name: DefaultPreemption
+  - args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: DynamicResourcesArgs, filterTimeout: 10s}
+    name: DynamicResources
+  - args: {apiVersion: kubescheduler.config.k8s.io/v1, hardPodAffinityWeight: 1, ignorePreferredTermsOfExistingPods: false, kind: InterPodAffinityArgs}
+    name: InterPodAffinity
+  - args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: NodeAffinityArgs}
+    name: NodeAffinity
+  - args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: NodeResourcesBalancedAllocationArgs, resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]}
+    name: NodeResourcesBalancedAllocation
+  - args:
+      apiVersion: kubescheduler.config.k8s.io/v1
+      kind: NodeResourcesFitArgs
+      scoringStrategy: {resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}], type: LeastAllocated}
+    name: NodeResourcesFit
+  - args: {apiVersion: kubescheduler.config.k8s.io/v1, defaultingType: System, kind: PodTopologySpreadArgs}
+    name: PodTopologySpread
+  - args: {apiVersion: kubescheduler.config.k8s.io/v1, bindTimeoutSeconds: 600, kind: VolumeBindingArgs}
+    name: VolumeBinding
+  schedulerName: default-scheduler
+`
+
+// TestKubernetesDefaultsLoad: the file loads as it is, and says what no file says.
+func TestKubernetesDefaultsLoad(t *testing.T) {
+	file, none := NewConfig(), NewConfig()
+	configured(t, kubernetesDefaults)(&file)
+	logger := slog.New(slog.DiscardHandler)
+	loaded, err := file.configure(logger, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := none.configure(logger, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for point, names := range plain[0].Order {
+		if !slices.Equal(loaded[0].Order[point], names) {
+			t.Errorf("at %s the file has %v, no file %v", point, loaded[0].Order[point], names)
+		}
+	}
+	if file.lease.Name != "kube-scheduler" || file.InitialBackoff != none.InitialBackoff || file.MaxBackoff != none.MaxBackoff {
+		t.Errorf("the file gives %+v", file)
+	}
+}
+
+// TestAddedAffinity keeps all pods of a profile where the profile wants them.
+func TestAddedAffinity(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", nil)
+	c.node("n2", nil)
+	c.schedule(configured(t, `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchFields: [{key: metadata.name, operator: In, values: [n2]}]
+`))
+	c.create(pod("a", nil))
+	if got := c.awaitBound("a")["a"].GetSpec().GetNodeName(); got != "n2" {
+		t.Errorf("on %s, want n2", got)
+	}
+	c.create(pod("b", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"no": "such"} }))
+	c.awaitCondition("b", "1 node(s) didn't match scheduler-enforced node affinity")
+}

@@ -11,13 +11,20 @@ import (
 	"trireme.dev/services/scheduler/internal/clustertest"
 	"trireme.dev/services/scheduler/internal/runtime"
 	"trireme.dev/services/scheduler/plugins"
+	"trireme.dev/services/scheduler/plugins/nodeaffinity"
 	"trireme.dev/services/scheduler/plugins/noderesources"
 )
 
 // variants are the plugins by default, and those with other arguments that make other passes.
 func variants() map[string]framework.Registration {
 	out := map[string]framework.Registration{}
+	inZone := &corev1.NodeSelectorTerm{MatchExpressions: []*corev1.NodeSelectorRequirement{{Key: framework.LabelZone, Operator: "In", Values: []string{"z1"}}}}
+	named := &corev1.NodeSelectorTerm{MatchFields: []*corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"n1", "n3"}}}}
 	args := map[string][]any{
+		nodeaffinity.Name: {&nodeaffinity.Args{AddedAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  &corev1.NodeSelector{NodeSelectorTerms: []*corev1.NodeSelectorTerm{inZone, named}},
+			PreferredDuringSchedulingIgnoredDuringExecution: []*corev1.PreferredSchedulingTerm{{Weight: 7, Preference: named}},
+		}}},
 		noderesources.FitName: {
 			&noderesources.FitArgs{IgnoredResourceGroups: []string{"nvidia.com"}, ScoringStrategy: &noderesources.ScoringStrategy{
 				Type:      noderesources.MostAllocated,

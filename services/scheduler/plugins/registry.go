@@ -54,7 +54,7 @@ func Registry() []framework.Factory {
 		plain(nodeunschedulable.Name, 0, nodeunschedulable.Plugin{}),
 		plain(nodename.Name, 0, nodename.Plugin{}),
 		plain(tainttoleration.Name, 3, tainttoleration.Plugin{}),
-		plain(nodeaffinity.Name, 2, nodeaffinity.Plugin{}),
+		withArgs(nodeaffinity.Name, 2, nodeaffinity.DefaultArgs, fromArgs(nodeaffinity.New)),
 		plain(nodeports.Name, 0, nodeports.Plugin{}),
 		withArgs(noderesources.FitName, 1, noderesources.DefaultFitArgs, fromArgs(noderesources.NewFit)),
 		handled(volumerestrictions.Name, 0, volumerestrictions.New),

@@ -192,9 +192,8 @@ func TestRefused(t *testing.T) {
 		{"two profiles, one nameless", head + "profiles:\n- schedulerName: a\n- percentageOfNodesToScore: 50", "sched.yaml:5: profiles[1].schedulerName: missing; only a single profile has a default name"},
 		{"two profiles, two orders", head + "profiles:\n- schedulerName: a\n- schedulerName: b\n  plugins: {queueSort: {disabled: [{name: '*'}], enabled: [{name: Coscheduling}]}}", "sched.yaml:5: profiles[1]: sorts the queue by Coscheduling, and profile a by PrioritySort"},
 		{"arguments of nobody", head + "profiles:\n- pluginConfig:\n  - name: Nobody", `sched.yaml:5: profiles[0].pluginConfig[0].name: unknown plugin "Nobody"`},
-		{"arguments of one that we have not", head + "profiles:\n- pluginConfig:\n  - name: DynamicResources", `profiles[0].pluginConfig[0].name: Trireme has no plugin DynamicResources`},
 		{"arguments twice", head + "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n  - name: NodeResourcesFit", "sched.yaml:6: profiles[0].pluginConfig[1].name: plugin NodeResourcesFit is configured twice"},
-		{"arguments not taken", head + "profiles:\n- pluginConfig:\n  - name: NodeName\n    args: {a: 1}", "sched.yaml:6: profiles[0].pluginConfig[0].args: plugin NodeName takes no arguments"},
+		{"arguments not taken", head + "profiles:\n- pluginConfig:\n  - name: NodeName\n    args: {a: 1}", "sched.yaml:6: profiles[0].pluginConfig[0].args.a: unknown field; none is known here"},
 		{"unknown argument", head + "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy: {typ: MostAllocated}", "sched.yaml:7: profiles[0].pluginConfig[0].args.scoringStrategy.typ: unknown field; known are resources, type"},
 		{"argument of a wrong type", head + "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {ignoredResources: cpu}", `profiles[0].pluginConfig[0].args.ignoredResources: expected a list, got the string "cpu"`},
 		{"argument that cannot be", head + "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: Random}}", `sched.yaml:6: profiles[0].pluginConfig[0].args: scoringStrategy.type is "Random"`},
@@ -265,6 +264,10 @@ profiles:
         type: MostAllocated
   - name: VolumeBinding
     args: {bindTimeoutSeconds: 60}
+  - name: DynamicResources
+    args: {kind: DynamicResourcesArgs, filterTimeout: 10s}
+  - name: NodeName
+    args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: NodeNameArgs}
 - schedulerName: no-scoring-scheduler
   percentageOfNodesToScore: 10
   plugins:
@@ -302,6 +305,7 @@ profiles:
 		"sched.yaml:14: clientConnection.kubeconfig: has no effect: the gateway is named by --apiserver",
 		"sched.yaml:15: clientConnection.qps: has no effect: the scheduler holds nothing back from the gateway",
 		"sched.yaml:16: clientConnection.burst: has no effect: the scheduler holds nothing back from the gateway",
+		"sched.yaml:41: profiles[0].pluginConfig[2].name: has no effect: Trireme has no plugin DynamicResources",
 	}
 	if diff := cmp.Diff(want, c.Notices); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)

@@ -226,6 +226,10 @@ func (d *decoder) object(n *yaml.Node, path string, into reflect.Value) {
 	d.keys(n, path, func(name, below string, key, value *yaml.Node) {
 		i, known := fields[name]
 		if !known {
+			if len(names) == 0 {
+				d.failAt(key.Line, below, "unknown field; none is known here")
+				return
+			}
 			d.failAt(key.Line, below, "unknown field; known are %s", strings.Join(names, ", "))
 			return
 		}

@@ -53,7 +53,7 @@ func (d *decoder) configuration(f *file, plugins []Plugin, defaultName string) *
 	}
 	d.notices(f, out)
 
-	r := resolver{plugins: plugins, fail: d.fail, decode: d.args}
+	r := resolver{plugins: plugins, fail: d.fail, decode: d.args, notice: func(path, why string) { d.notice(out, path, why) }}
 	list := f.Profiles
 	if len(list) == 0 {
 		list = []profileFile{{}}
@@ -138,8 +138,7 @@ func (d *decoder) leaderElection(l *leaderElection) {
 func (d *decoder) notices(f *file, out *Configuration) {
 	say := func(set bool, path, why string) {
 		if set {
-			e := &manifest.Error{File: d.file, Line: d.line(path), Path: path, Message: "has no effect: " + why}
-			out.Notices = append(out.Notices, e.Error())
+			d.notice(out, path, why)
 		}
 	}
 	c := f.ClientConnection
@@ -151,6 +150,11 @@ func (d *decoder) notices(f *file, out *Configuration) {
 	say(or(f.EnableProfiling, false), "enableProfiling", "there is no profiling server")
 	say(or(f.EnableContentionProfiling, false), "enableContentionProfiling", "there is no profiling server")
 	say(or(f.DelayCacheUntilActive, false), "delayCacheUntilActive", "a standby always keeps its cache warm")
+}
+
+func (d *decoder) notice(out *Configuration, path, why string) {
+	e := &manifest.Error{File: d.file, Line: d.line(path), Path: path, Message: "has no effect: " + why}
+	out.Notices = append(out.Notices, e.Error())
 }
 
 // oneOrder holds all profiles to one order of the queue, which they share.

@@ -17,6 +17,7 @@ type resolver struct {
 	at      string // path of the profile
 	fail    func(path, format string, args ...any)
 	decode  func(v *value, plugin string, into any)
+	notice  func(path, why string)
 }
 
 func (r *resolver) find(name string) *Plugin {
@@ -193,13 +194,13 @@ func (r *resolver) pluginConfig(list []pluginConfig) map[string]any {
 		case f.Name == "":
 			r.fail(at+".name", "missing")
 		case p == nil && slices.Contains(elsewhere, f.Name):
-			r.fail(at+".name", "Trireme has no plugin %s", f.Name)
+			r.notice(at+".name", "Trireme has no plugin "+f.Name)
 		case p == nil:
 			r.fail(at+".name", "unknown plugin %q; known are %s", f.Name, r.names(""))
 		case out[f.Name] != nil:
 			r.fail(at+".name", "plugin %s is configured twice", f.Name)
 		case p.Args == nil && f.Args != nil:
-			r.fail(at+".args", "plugin %s takes no arguments", f.Name)
+			r.decode(f.Args, f.Name, &struct{}{})
 		case p.Args != nil:
 			args := p.Args()
 			if f.Args != nil {

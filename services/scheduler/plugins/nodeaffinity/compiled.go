@@ -77,7 +77,7 @@ func (c *compiled) matches(nodes *framework.Columns, i int32) bool {
 }
 
 // FilterPass implements framework.FilterPassPlugin.
-func (Plugin) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, verdicts *framework.Verdicts) *framework.Status {
+func (p Plugin) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, verdicts *framework.Verdicts) *framework.Status {
 	spec := pod.Pod.GetSpec()
 	var selector compiled
 	for k, v := range spec.GetNodeSelector() {
@@ -89,7 +89,15 @@ func (Plugin) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes 
 	for _, t := range required.GetNodeSelectorTerms() {
 		terms = append(terms, compile(t, nodes))
 	}
+	var added []compiled
+	for _, t := range p.added.GetNodeSelectorTerms() {
+		added = append(added, compile(t, nodes))
+	}
 	for _, i := range open {
+		if p.added != nil && !slices.ContainsFunc(added, func(t compiled) bool { return t.matches(nodes, i) }) {
+			verdicts.Reject(i, verdicts.Reason(enforced))
+			continue
+		}
 		if !selector.matches(nodes, i) ||
 			(required != nil && !slices.ContainsFunc(terms, func(t compiled) bool { return t.matches(nodes, i) })) {
 			verdicts.Reject(i, verdicts.Reason(rejected))
@@ -99,9 +107,9 @@ func (Plugin) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes 
 }
 
 // ScorePass implements framework.ScorePassPlugin.
-func (Plugin) ScorePass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, feasible []int32, scores []int64) *framework.Status {
+func (p Plugin) ScorePass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, feasible []int32, scores []int64) *framework.Status {
 	clear(scores)
-	for _, term := range preferred(pod.Pod.GetSpec()) {
+	for _, term := range slices.Concat(preferred(pod.Pod.GetSpec()), p.preferred) {
 		c, weight := compile(term.GetPreference(), nodes), int64(term.GetWeight())
 		for k, i := range feasible {
 			if c.matches(nodes, i) {

@@ -3,6 +3,9 @@
 package nodeaffinity
 
 import (
+	"errors"
+	"slices"
+
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 )
@@ -10,12 +13,44 @@ import (
 // Name of the plugin.
 const Name = "NodeAffinity"
 
-// Plugin is a PreFilter, a Filter and a Score. The zero value is ready.
-type Plugin struct{}
+// Plugin is a PreFilter, a Filter and a Score. The zero value adds nothing to what pods ask for.
+type Plugin struct {
+	// added is what the profile asks for besides its pods.
+	added *corev1.NodeSelector
+	// preferred is what the profile would rather have besides its pods.
+	preferred []*corev1.PreferredSchedulingTerm
+}
+
+// Args are Kubernetes' NodeAffinityArgs.
+type Args struct {
+	// AddedAffinity holds for every pod of the profile, besides the pod's own.
+	AddedAffinity *corev1.NodeAffinity `json:"addedAffinity"`
+}
+
+// DefaultArgs adds nothing.
+func DefaultArgs() *Args { return &Args{} }
+
+// Validate refuses an affinity that no node can meet.
+func (a *Args) Validate() error {
+	if r := a.AddedAffinity.GetRequiredDuringSchedulingIgnoredDuringExecution(); r != nil && len(r.GetNodeSelectorTerms()) == 0 {
+		return errors.New("addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: want at least one")
+	}
+	return nil
+}
+
+// New returns a Plugin.
+func New(args *Args) Plugin {
+	return Plugin{
+		added:     args.AddedAffinity.GetRequiredDuringSchedulingIgnoredDuringExecution(),
+		preferred: args.AddedAffinity.GetPreferredDuringSchedulingIgnoredDuringExecution(),
+	}
+}
 
 var (
 	rejected = framework.NewStatus(framework.UnschedulableAndUnresolvable,
 		"node(s) didn't match Pod's node affinity/selector").WithPlugin(Name)
+	enforced = framework.NewStatus(framework.UnschedulableAndUnresolvable,
+		"node(s) didn't match scheduler-enforced node affinity").WithPlugin(Name)
 	conflict = framework.NewStatus(framework.UnschedulableAndUnresolvable, "pod affinity terms conflict").WithPlugin(Name)
 )
 
@@ -23,14 +58,14 @@ var (
 func (Plugin) Name() string { return Name }
 
 // EventsToRegister implements framework.EnqueueExtensions.
-func (Plugin) EventsToRegister() []framework.EventHint {
+func (p Plugin) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{{
 		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add | framework.UpdateNodeLabel},
 		Hint: func(pod *framework.PodInfo, change *framework.Change) framework.Hint {
-			if !matchesNode(pod.Pod, change.NewNode) {
+			if !p.matches(pod.Pod, change.NewNode) {
 				return framework.QueueSkip
 			}
-			if change.OldNode != nil && matchesNode(pod.Pod, change.OldNode) {
+			if change.OldNode != nil && p.matches(pod.Pod, change.OldNode) {
 				return framework.QueueSkip
 			}
 			return framework.Queue
@@ -38,11 +73,15 @@ func (Plugin) EventsToRegister() []framework.EventHint {
 	}}
 }
 
+func (p Plugin) matches(pod *corev1.Pod, node *corev1.Node) bool {
+	return Selects(p.added, node) && matchesNode(pod, node)
+}
+
 // PreFilter implements framework.PreFilterPlugin. It narrows to names where every term names nodes.
-func (Plugin) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p Plugin) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
 	spec := pod.Pod.GetSpec()
 	required := required(spec)
-	if len(spec.GetNodeSelector()) == 0 && required == nil {
+	if len(spec.GetNodeSelector()) == 0 && required == nil && p.added == nil {
 		return nil, framework.NewStatus(framework.Skip)
 	}
 	if required == nil || len(required.GetNodeSelectorTerms()) == 0 {
@@ -62,7 +101,10 @@ func (Plugin) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ *fram
 func (Plugin) PreFilterExtensions() framework.PreFilterExtensions { return nil }
 
 // Filter implements framework.FilterPlugin.
-func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if !Selects(p.added, node.Node) {
+		return enforced
+	}
 	if !matchesNode(pod.Pod, node.Node) {
 		return rejected
 	}
@@ -70,17 +112,17 @@ func (Plugin) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *fram
 }
 
 // PreScore implements framework.PreScorePlugin: without preferences there is nothing to score.
-func (Plugin) PreScore(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.Columns, _ []int32) *framework.Status {
-	if len(preferred(pod.Pod.GetSpec())) == 0 {
+func (p Plugin) PreScore(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.Columns, _ []int32) *framework.Status {
+	if len(preferred(pod.Pod.GetSpec())) == 0 && len(p.preferred) == 0 {
 		return framework.NewStatus(framework.Skip)
 	}
 	return nil
 }
 
 // Score implements framework.ScorePlugin: the sum of the weights of the preferences that the node meets.
-func (Plugin) Score(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+func (p Plugin) Score(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
 	var sum int64
-	for _, term := range preferred(pod.Pod.GetSpec()) {
+	for _, term := range slices.Concat(preferred(pod.Pod.GetSpec()), p.preferred) {
 		if matchesTerm(term.GetPreference(), node.Labels(), node.Name()) {
 			sum += int64(term.GetWeight())
 		}
