@@ -178,7 +178,8 @@ var ErrUnsupported = errors.New("this store does not do that")
 
 // ConflictError says which conditions of a commit did not hold.
 type ConflictError struct {
-	// Current holds, for each failed condition, the key as it is now; Revision is 0 where it does not exist.
+	// Current holds, for each failed condition, the key as it is now, without its value; Revision is 0 where it does not
+	// exist.
 	Current []Entry
 }
 

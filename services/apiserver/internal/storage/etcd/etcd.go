@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,9 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	if opts.Revision > 0 {
 		options = append(options, clientv3.WithRev(opts.Revision))
 	}
-	resp, err := s.client.Get(ctx, max(prefix, opts.From), options...)
+	// etcd has no empty key, and this is the first after it.
+	from := cmp.Or(max(prefix, opts.From), "\x00")
+	resp, err := s.client.Get(ctx, from, options...)
 	if err != nil {
 		return storage.Page{}, translate("list", prefix, err)
 	}
@@ -197,7 +200,10 @@ func (s *Store) Watch(ctx context.Context, prefix string, opts storage.WatchOpti
 		for i, e := range resp.Events {
 			out := storage.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
 			if e.Type == clientv3.EventTypePut {
-				out.Value = e.Kv.Value
+				// On the wire no bytes are nothing; here nil would be a deletion.
+				if out.Value = e.Kv.Value; out.Value == nil {
+					out.Value = []byte{}
+				}
 			}
 			switch {
 			case e.PrevKv != nil:
