@@ -122,7 +122,7 @@ func TestWarningsTravelInTheTrailer(t *testing.T) {
 		Spec: &corev1.PodSpec{
 			HostUsers:  proto.Bool(false),
 			DnsPolicy:  proto.String("ClusterFirst"), // the default: not worth a warning
-			Containers: []*corev1.Container{{Name: "c", Image: "i", LivenessProbe: &corev1.Probe{}}},
+			Containers: []*corev1.Container{{Name: "c", Image: "i", LivenessProbe: &corev1.Probe{Grpc: &corev1.GRPCAction{Port: 1}}}},
 		},
 	}}, grpc.Trailer(&trailer))
 	if err != nil {

@@ -33,22 +33,8 @@ func (s *Schema) metadata(meta *metav1.ObjectMeta, out *violations) {
 			out.invalid(p.field("generateName"), strconv.Quote(prefix), message)
 		}
 	}
-	size := 0
-	for k, v := range meta.GetAnnotations() {
-		size += len(k) + len(v)
-	}
-	switch {
-	case size > maxAnnotations:
-		// Whatever else is wrong with so many is not worth finding.
-		out.add(p.field("annotations"), fmt.Sprintf("Too long: may not be more than %d bytes", maxAnnotations))
-	case size > 0:
-		s.annotationKeys(p.field("annotations"), meta.GetAnnotations(), out)
-	}
-	for i, f := range meta.GetFinalizers() {
-		for _, message := range validation.IsQualifiedName(f) {
-			out.invalid(p.field("finalizers").item(i), strconv.Quote(f), message)
-		}
-	}
+	annotations(p.field("annotations"), meta.GetAnnotations(), out)
+	finalizers(p.field("finalizers"), meta.GetFinalizers(), out)
 	controllers := 0
 	for _, ref := range meta.GetOwnerReferences() {
 		if ref.GetController() {
@@ -60,7 +46,34 @@ func (s *Schema) metadata(meta *metav1.ObjectMeta, out *violations) {
 	}
 }
 
-func (s *Schema) annotationKeys(p *path, annotations map[string]string, out *violations) {
+// Finalizers that need no domain.
+var standardFinalizers = []string{"foregroundDeletion", "kubernetes", "orphan"}
+
+func finalizers(p *path, names []string, out *violations) {
+	orphan, foreground := false, false
+	for i, f := range names {
+		words(validation.IsQualifiedName)(p.item(i), f, out)
+		if !strings.Contains(f, "/") && !slices.Contains(standardFinalizers, f) {
+			out.invalid(p.item(i), strconv.Quote(f), "name is neither a standard finalizer name nor is it fully qualified")
+		}
+		orphan, foreground = orphan || f == "orphan", foreground || f == "foregroundDeletion"
+	}
+	if orphan && foreground {
+		out.invalid(p, "(finalizers)", "finalizer orphan and foregroundDeletion cannot be both set")
+	}
+}
+
+// annotations checks the keys of annotations, and how long they are all together.
+func annotations(p *path, annotations map[string]string, out *violations) {
+	size := 0
+	for k, v := range annotations {
+		size += len(k) + len(v)
+	}
+	if size > maxAnnotations {
+		// Whatever else is wrong with so many is not worth finding.
+		out.add(p, fmt.Sprintf("Too long: may not be more than %d bytes", maxAnnotations))
+		return
+	}
 	var bad []string
 	for k := range annotations {
 		// Annotations may be written in capitals, as old tools did.

@@ -51,6 +51,7 @@ type field struct {
 	value   protoreflect.Value // the default of a scalar, for comparison
 	check   func(p *path, v protoreflect.Value, out *violations)
 	keys    []protoreflect.FieldDescriptor // list_map_keys
+	unique  bool                           // no two elements may have the same keys
 }
 
 // Compiler compiles the schemas of kinds. What messages they share it compiles once.
@@ -100,7 +101,7 @@ func (c *Compiler) message(d protoreflect.MessageDescriptor) (*message, error) {
 		}
 		m.fields = append(m.fields, f)
 		m.defaults = m.defaults || f.set != nil
-		m.checks = m.checks || f.check != nil || f.options.GetRequired() || len(f.keys) > 0
+		m.checks = m.checks || f.check != nil || f.options.GetRequired() || f.unique
 		m.immutables = m.immutables || f.options.GetImmutable()
 		m.unenforced = m.unenforced || f.options.GetUnenforced()
 		if f.message != nil && m.name != metadataName {
@@ -139,6 +140,7 @@ func (c *Compiler) field(fd protoreflect.FieldDescriptor) (*field, error) {
 		}
 		f.keys = append(f.keys, kd)
 	}
+	f.unique = len(f.keys) > 0 && !f.options.GetKeysMayRepeat()
 	return f, nil
 }
 

@@ -21,7 +21,7 @@ func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
 			}
 			continue
 		}
-		if f.check == nil && len(f.keys) == 0 && !f.options.GetRequired() && (f.message == nil || !f.message.checks) {
+		if f.check == nil && !f.unique && !f.options.GetRequired() && (f.message == nil || !f.message.checks) {
 			continue
 		}
 		here := p.field(f.name)
@@ -33,7 +33,7 @@ func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
 		if f.check != nil {
 			f.check(here, v, out)
 		}
-		if len(f.keys) > 0 {
+		if f.unique {
 			f.duplicates(here, v.List(), out)
 		}
 		if f.message == nil || !f.message.checks {
