@@ -208,9 +208,9 @@ cross: ## Everything compiles for linux/arm64 and darwin/arm64
 $(TOOLS)/buf: tools/buf/go.mod
 	$(call tool,buf,github.com/bufbuild/buf/cmd/buf,about 2.5 minutes on two cores)
 
-# One build writes both plugins.
+# One build writes all plugins.
 $(TOOLS)/protoc-gen-go: tools/protoc/go.mod
-	$(call tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc,half a minute)
+	$(call tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc github.com/planetscale/vtprotobuf/cmd/protoc-gen-go-vtproto,half a minute)
 
 $(TOOLS)/grpcurl: tools/grpcurl/go.mod
 	$(call tool,grpcurl,github.com/fullstorydev/grpcurl/cmd/grpcurl,about a minute)
