@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"sync"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"trireme.dev/services/apiserver/internal/storage"
 )
@@ -31,6 +33,7 @@ type Store struct {
 
 	client *clientv3.Client
 	maxOps int
+	group  *group
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -38,7 +41,9 @@ var _ storage.Store = (*Store)(nil)
 // New returns a store over a client, which stays the caller's to close. MaxOps is the largest transaction that etcd
 // takes; 0 where that is not known.
 func New(client *clientv3.Client, maxOps int) *Store {
-	return &Store{client: client, maxOps: maxOps}
+	s := &Store{client: client, maxOps: maxOps}
+	s.group = newGroup(s)
+	return s
 }
 
 // Probe finds out how many operations etcd takes in one transaction, by offering it reads that are never done: its
@@ -124,34 +129,65 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 		return 0, fmt.Errorf("commit %s and %d more: %w: etcd takes %d operations at once; start it with %s",
 			first, n-1, storage.ErrTooLarge, s.maxOps, Flags)
 	}
-	conditions := make([]clientv3.Cmp, len(txn.If))
-	otherwise := make([]clientv3.Op, len(txn.If))
-	for i, c := range txn.If {
-		conditions[i] = clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
-		otherwise[i] = clientv3.OpGet(c.Key, clientv3.WithKeysOnly())
-	}
-	then := make([]clientv3.Op, len(txn.Then))
-	for i, op := range txn.Then {
-		if op.Value == nil {
-			then[i] = clientv3.OpDelete(op.Key)
-		} else {
-			then[i] = clientv3.OpPut(op.Key, string(op.Value))
-		}
-	}
-	resp, err := s.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return 0, fmt.Errorf("commit %s: %w", first, &storage.NoSpaceError{Quota: s.quota(ctx)})
-	}
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return 0, translate("commit", first, err)
 	}
-	if resp.Succeeded {
-		return resp.Header.Revision, nil
+	if bytes, ok := joins(txn); ok {
+		return s.group.commit(ctx, txn, bytes)
 	}
+	return s.commit(ctx, txn)
+}
+
+// commit asks etcd for one commit alone.
+func (s *Store) commit(ctx context.Context, txn storage.Txn) (int64, error) {
+	conditions, then, otherwise := requestOf(txn)
+	resp, err := s.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return 0, fmt.Errorf("commit %s: %w", txn.Then[0].Key, &storage.NoSpaceError{Quota: s.quota(ctx)})
+	}
+	if err != nil {
+		return 0, translate("commit", txn.Then[0].Key, err)
+	}
+	if !resp.Succeeded {
+		return 0, conflictOf(txn, resp.Responses)
+	}
+	return resp.Header.Revision, nil
+}
+
+// requestOf is a commit as etcd has it. Where a condition does not hold, the answer is at which revisions their keys are.
+func requestOf(txn storage.Txn) (conditions []clientv3.Cmp, then, otherwise []clientv3.Op) {
+	conditions = make([]clientv3.Cmp, len(txn.If))
+	otherwise = make([]clientv3.Op, len(txn.If))
+	for i, c := range txn.If {
+		conditions[i] = conditionOf(c)
+		otherwise[i] = clientv3.OpGet(c.Key, clientv3.WithKeysOnly())
+	}
+	then = make([]clientv3.Op, len(txn.Then))
+	for i, op := range txn.Then {
+		then[i] = operationOf(op)
+	}
+	return conditions, then, otherwise
+}
+
+func conditionOf(c storage.Condition) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
+}
+
+func operationOf(op storage.Op) clientv3.Op {
+	if op.Value == nil {
+		return clientv3.OpDelete(op.Key)
+	}
+	put := clientv3.OpPut(op.Key, "")
+	put.WithValueBytes(op.Value)
+	return put
+}
+
+// conflictOf reads the answer to a commit whose conditions did not all hold.
+func conflictOf(txn storage.Txn, responses []*etcdserverpb.ResponseOp) *storage.ConflictError {
 	conflict := &storage.ConflictError{}
 	for i, c := range txn.If {
 		current := storage.Entry{Key: c.Key}
-		if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		if kvs := responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
 			current = entry(kvs[0])
 			current.Value = nil
 		}
@@ -159,7 +195,7 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 			conflict.Current = append(conflict.Current, current)
 		}
 	}
-	return 0, conflict
+	return conflict
 }
 
 // streamKey makes a watch that asks for progress a stream of its own: etcd reports none while any watch of a stream is
@@ -267,7 +303,8 @@ func translate(op, key string, err error) error {
 		return fmt.Errorf("%s %s: %w: %w; start etcd with %s", op, key, storage.ErrTooLarge, err, Flags)
 	case errors.As(err, &server) && (server.Code() == codes.Unavailable || server.Code() == codes.ResourceExhausted):
 		reason = storage.ErrUnavailable
-	case clientv3.IsConnCanceled(err):
+	case clientv3.IsConnCanceled(err), status.Code(err) == codes.Unavailable:
+		// The latter is the connection's own, which broke before the answer came.
 		reason = storage.ErrUnavailable
 	}
 	if reason != nil {
