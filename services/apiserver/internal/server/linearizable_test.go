@@ -20,12 +20,12 @@ import (
 )
 
 // call is one operation on the object; answer is what came of it.
-type call struct {
+type callTmp struct {
 	read  bool
 	value string // written
 }
 
-type answer struct {
+type outcome struct {
 	value   string // read
 	unknown bool   // it may have happened, or not, or happen later
 }
@@ -34,8 +34,8 @@ type answer struct {
 var register = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, output any) (bool, any) {
-		in, _ := input.(call)
-		out, _ := output.(answer)
+		in, _ := input.(callTmp)
+		out, _ := output.(outcome)
 		if !in.read {
 			return true, in.value
 		}
@@ -46,9 +46,9 @@ var register = porcupine.Model{
 // Gets and consistent lists at two gateways, while gateways and etcd are ended and started: every history of the object
 // has an order in which each read sees the write before it.
 func TestReadsAreLinearizable(t *testing.T) {
-	for name, open := range engines(t) {
+	for name, open := range map[string]func(*testing.T) *engine{"memory": inMemory, "etcd": inProcess} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, open(t))
+			c := newCluster(t, open(t), nil)
 			n := seed(t)
 			if _, err := corev1.NewConfigMapServiceClient(c.conns[0]).Create(t.Context(), &corev1.CreateConfigMapRequest{Object: config("r", "")}); err != nil {
 				t.Fatal(err)
@@ -62,7 +62,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 				wg.Go(func() {
 					random := rand.New(rand.NewPCG(n, uint64(client)))
 					for i := 0; ctx.Err() == nil; i++ {
-						in := call{read: random.IntN(3) > 0, value: strconv.Itoa(client) + "-" + strconv.Itoa(i)}
+						in := callTmp{read: random.IntN(3) > 0, value: strconv.Itoa(client) + "-" + strconv.Itoa(i)}
 						op := porcupine.Operation{ClientId: client, Input: in, Call: int64(time.Since(begin))}
 						out, err := do(ctx, corev1.NewConfigMapServiceClient(c.conns[random.IntN(2)]), in, random.IntN(2) == 0)
 						op.Output, op.Return = out, int64(time.Since(begin))
@@ -70,7 +70,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 							if in.read {
 								continue // it saw nothing
 							}
-							op.Output, op.Return = answer{unknown: true}, math.MaxInt64
+							op.Output, op.Return = outcome{unknown: true}, math.MaxInt64
 							// Whoever does not know stays concurrent with everything after; it goes on as somebody else.
 						}
 						mu.Lock()
@@ -86,7 +86,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 				if random.IntN(2) == 0 {
 					c.restart(random.IntN(2))
 				} else {
-					c.restartAll()
+					c.killStore(0)
 				}
 			}
 			time.Sleep(300 * time.Millisecond)
@@ -98,7 +98,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 			}
 			reads := 0
 			for _, op := range history {
-				if in, _ := op.Input.(call); in.read {
+				if in, _ := op.Input.(callTmp); in.read {
 					reads++
 				}
 			}
@@ -114,7 +114,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 }
 
 // do carries out one operation; an error means that it is not known whether it happened.
-func do(ctx context.Context, maps corev1.ConfigMapServiceClient, in call, list bool) (answer, error) {
+func do(ctx context.Context, maps corev1.ConfigMapServiceClient, in callTmp, list bool) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	wait := grpc.WaitForReady(true) // for the gateway to be back, rather than many failures that tell nothing
@@ -125,22 +125,22 @@ func do(ctx context.Context, maps corev1.ConfigMapServiceClient, in call, list b
 		for {
 			_, err := maps.Update(ctx, &corev1.UpdateConfigMapRequest{Object: obj}, wait)
 			if err = apierr.FromStatus(err); !apierr.IsConflict(err) {
-				return answer{}, err
+				return outcome{}, err
 			}
 		}
 	case list:
 		stream, err := maps.List(ctx, &metav1.ListRequest{Namespace: "default", FieldSelector: "metadata.name=r"}, wait)
 		if err != nil {
-			return answer{}, err
+			return outcome{}, err
 		}
 		value := ""
 		for {
 			chunk, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
-				return answer{value: value}, nil
+				return outcome{value: value}, nil
 			}
 			if err != nil {
-				return answer{}, err
+				return outcome{}, err
 			}
 			for _, m := range chunk.GetItems() {
 				value = m.GetData()["v"]
@@ -148,6 +148,10 @@ func do(ctx context.Context, maps corev1.ConfigMapServiceClient, in call, list b
 		}
 	default:
 		m, err := maps.Get(ctx, &metav1.GetRequest{Namespace: "default", Name: "r"}, wait)
-		return answer{value: m.GetData()["v"]}, err
+		return outcome{value: m.GetData()["v"]}, err
 	}
+}
+
+func config(name, color string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{Metadata: &metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"color": color}}}
 }

@@ -92,29 +92,35 @@ func createOnce(t *testing.T, s storage.Store) {
 // noWriteSkew: two commits of which each depends on the key that the other writes cannot both succeed, however they are
 // brought to the store together.
 func noWriteSkew(t *testing.T, s storage.Store) {
-	for round := range 30 {
-		a, b := fmt.Sprint("/skew/a", round), fmt.Sprint("/skew/b", round)
-		results := make(chan error, 2)
-		for _, keys := range [][2]string{{a, b}, {b, a}} {
-			go func() {
-				_, err := s.Commit(t.Context(), storage.Txn{
-					If: []storage.Condition{{Key: keys[0]}}, Then: []storage.Op{{Key: keys[1], Value: []byte("1")}},
-				})
-				results <- err
-			}()
+	for round := range 4 {
+		var pairs sync.WaitGroup
+		for pair := range 20 {
+			pairs.Go(func() {
+				a, b := fmt.Sprintf("/skew/%d/%d/a", round, pair), fmt.Sprintf("/skew/%d/%d/b", round, pair)
+				results := make(chan error, 2)
+				for _, keys := range [][2]string{{a, b}, {b, a}} {
+					go func() {
+						_, err := s.Commit(t.Context(), storage.Txn{
+							If: []storage.Condition{{Key: keys[0]}}, Then: []storage.Op{{Key: keys[1], Value: []byte("1")}},
+						})
+						results <- err
+					}()
+				}
+				succeeded := 0
+				for range 2 {
+					var conflict *storage.ConflictError
+					if err := <-results; err == nil {
+						succeeded++
+					} else if !errors.As(err, &conflict) {
+						t.Error(err)
+					}
+				}
+				if succeeded != 1 {
+					t.Errorf("%s: %d of two commits succeeded of which each excludes the other", a, succeeded)
+				}
+			})
 		}
-		succeeded := 0
-		for range 2 {
-			var conflict *storage.ConflictError
-			if err := <-results; err == nil {
-				succeeded++
-			} else if !errors.As(err, &conflict) {
-				t.Fatal(err)
-			}
-		}
-		if succeeded != 1 {
-			t.Fatalf("round %d: %d of two commits succeeded of which each excludes the other", round, succeeded)
-		}
+		pairs.Wait()
 	}
 }
 
