@@ -104,11 +104,6 @@ var checks = map[protoreflect.FullName]func(*path, proto.Message, *violations){
 	"trireme.core.v1.TopologySpreadConstraint": func(p *path, m proto.Message, out *violations) {
 		checkSpread(p, m.(*corev1.TopologySpreadConstraint), out)
 	},
-	"trireme.scheduling.v1.DisruptionMode": func(p *path, m proto.Message, out *violations) {
-		if len(set(m)) != 1 {
-			out.invalid(p, "(disruptionMode)", "must specify exactly one of: `single`, `all`")
-		}
-	},
 	"trireme.scheduling.v1.PodGroupResourceClaim": func(p *path, m proto.Message, out *violations) {
 		c := m.(*schedulingv1.PodGroupResourceClaim)
 		checkClaimSource(p, c.ResourceClaimName, c.ResourceClaimTemplateName, out)
@@ -125,7 +120,7 @@ func checkToleration(p *path, t *corev1.Toleration, out *violations) {
 		if _, err := strconv.ParseInt(t.GetValue(), 10, 64); err != nil {
 			out.invalid(p.field("value"), strconv.Quote(t.GetValue()), "must be an integer when `operator` is 'Lt' or 'Gt'")
 		}
-	default:
+	case "", "Equal":
 		words(validation.IsValidLabelValue)(p.field("value"), t.GetValue(), out)
 		if t.GetKey() == "" {
 			out.invalid(p.field("operator"), strconv.Quote(t.GetOperator()), "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
@@ -154,7 +149,7 @@ func checkTemplate(p *path, kind string, ls *metav1.LabelSelector, template *cor
 		out.required(spec, "")
 		return
 	}
-	if policy := template.GetSpec().GetRestartPolicy(); policy != "Always" && policy != "" {
+	if policy := template.GetSpec().GetRestartPolicy(); policy == "OnFailure" || policy == "Never" {
 		out.unsupported(spec.field("restartPolicy"), strconv.Quote(policy), []string{"Always"})
 	}
 	if template.GetSpec().ActiveDeadlineSeconds != nil {

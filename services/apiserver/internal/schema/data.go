@@ -110,7 +110,9 @@ func checkService(p *path, s *corev1.ServiceSpec, out *violations) {
 			out.duplicate(here.field("name"), strconv.Quote(name))
 		}
 		names[port.GetName()] = true
-		checkPort(here.field("targetPort"), port.GetTargetPort(), out)
+		if target := port.GetTargetPort(); target.GetNumberValue() != float64(port.GetPort()) { // else it came from the port
+			checkPort(here.field("targetPort"), target, out)
+		}
 		if port.GetNodePort() != 0 && s.GetType() == "ClusterIP" {
 			out.forbidden(here.field("nodePort"), "may not be used when `type` is 'ClusterIP'")
 		}

@@ -122,12 +122,20 @@ func (m *message) unchanged(p *path, msg, old protoreflect.Message, out *violati
 			}
 			continue
 		}
-		if f.message == nil || !f.message.immutables && !f.message.transitions || !has || !had || f.fd.IsMap() {
+		if f.message == nil || !f.message.immutables && !f.message.transitions || !had || f.fd.IsMap() {
 			continue
 		}
 		here := p.field(f.name)
 		if !f.fd.IsList() {
-			f.message.unchanged(here, msg.Get(f.fd).Message(), old.Get(f.fd).Message(), out)
+			now := msg.Get(f.fd).Message()
+			if !has {
+				if f.options.GetRequired() {
+					continue // reported as such
+				}
+				// Who leaves out a message leaves out what may not change in it.
+				now = newMessage(f.fd.Message())
+			}
+			f.message.unchanged(here, now, old.Get(f.fd).Message(), out)
 			continue
 		}
 		if len(f.keys) == 0 {

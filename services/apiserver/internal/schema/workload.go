@@ -44,7 +44,9 @@ func checkHandler(p *path, m proto.Message, exec *corev1.ExecAction, get *corev1
 	checkPort(p.field("httpGet").field("port"), get.GetPort(), out)
 	checkPort(p.field("tcpSocket").field("port"), tcp.GetPort(), out)
 	for i, h := range get.GetHttpHeaders() {
-		words(validation.IsHTTPHeaderName)(p.field("httpGet").field("httpHeaders").item(i).field("name"), h.GetName(), out)
+		if h.GetName() != "" { // else reported as required
+			words(validation.IsHTTPHeaderName)(p.field("httpGet").field("httpHeaders").item(i).field("name"), h.GetName(), out)
+		}
 	}
 }
 
