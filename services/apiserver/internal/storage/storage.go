@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on by one, and all
@@ -115,6 +116,9 @@ type Condition struct {
 type Op struct {
 	Key   string
 	Value []byte
+	// TTL is after how long the store deletes the key by itself, unless it is written again: not sooner, and later by a
+	// twentieth of it or a minute, whichever is less, but a second at least. 0 keeps it. Watchers see it deleted.
+	TTL time.Duration
 }
 
 // WatchOptions say what a Watch begins with and brings.

@@ -34,6 +34,7 @@ type Store struct {
 	client *clientv3.Client
 	maxOps int
 	group  *group
+	leases *leases
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -42,7 +43,7 @@ var _ storage.Store = (*Store)(nil)
 // takes; 0 where that is not known.
 func New(client *clientv3.Client, maxOps int) *Store {
 	s := &Store{client: client, maxOps: maxOps}
-	s.group = newGroup(s)
+	s.group, s.leases = newGroup(s), newLeases(client)
 	return s
 }
 
@@ -132,6 +133,14 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, translate("commit", first, err)
 	}
+	if ttl := longest(txn); ttl > 0 {
+		return s.commitLeased(ctx, txn, ttl)
+	}
+	return s.commitAny(ctx, txn)
+}
+
+// commitAny commits together with others where that is worth it.
+func (s *Store) commitAny(ctx context.Context, txn storage.Txn) (int64, error) {
 	if bytes, ok := joins(txn); ok {
 		return s.group.commit(ctx, txn, bytes)
 	}
@@ -140,7 +149,7 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 
 // commit asks etcd for one commit alone.
 func (s *Store) commit(ctx context.Context, txn storage.Txn) (int64, error) {
-	conditions, then, otherwise := requestOf(txn)
+	conditions, then, otherwise := s.requestOf(txn)
 	resp, err := s.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		return 0, fmt.Errorf("commit %s: %w", txn.Then[0].Key, &storage.NoSpaceError{Quota: s.quota(ctx)})
@@ -155,7 +164,7 @@ func (s *Store) commit(ctx context.Context, txn storage.Txn) (int64, error) {
 }
 
 // requestOf is a commit as etcd has it. Where a condition does not hold, the answer is at which revisions their keys are.
-func requestOf(txn storage.Txn) (conditions []clientv3.Cmp, then, otherwise []clientv3.Op) {
+func (s *Store) requestOf(txn storage.Txn) (conditions []clientv3.Cmp, then, otherwise []clientv3.Op) {
 	conditions = make([]clientv3.Cmp, len(txn.If))
 	otherwise = make([]clientv3.Op, len(txn.If))
 	for i, c := range txn.If {
@@ -164,7 +173,7 @@ func requestOf(txn storage.Txn) (conditions []clientv3.Cmp, then, otherwise []cl
 	}
 	then = make([]clientv3.Op, len(txn.Then))
 	for i, op := range txn.Then {
-		then[i] = operationOf(op)
+		then[i] = s.operationOf(op)
 	}
 	return conditions, then, otherwise
 }
@@ -173,11 +182,15 @@ func conditionOf(c storage.Condition) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
 }
 
-func operationOf(op storage.Op) clientv3.Op {
+func (s *Store) operationOf(op storage.Op) clientv3.Op {
 	if op.Value == nil {
 		return clientv3.OpDelete(op.Key)
 	}
-	put := clientv3.OpPut(op.Key, "")
+	var options []clientv3.OpOption
+	if op.TTL > 0 {
+		options = append(options, clientv3.WithLease(s.leases.id(op.TTL)))
+	}
+	put := clientv3.OpPut(op.Key, "", options...)
 	put.WithValueBytes(op.Value)
 	return put
 }

@@ -258,7 +258,7 @@ func (g *group) together(ctx context.Context, writes []*write) (*clientv3.TxnRes
 			conditions = append(conditions, conditionOf(c))
 		}
 		for _, op := range w.txn.Then {
-			then = append(then, operationOf(op))
+			then = append(then, g.store.operationOf(op))
 		}
 	}
 	return g.store.client.Txn(ctx).If(conditions...).Then(then...).Commit()
@@ -268,7 +268,7 @@ func (g *group) together(ctx context.Context, writes []*write) (*clientv3.TxnRes
 func (g *group) each(ctx context.Context, writes []*write) (*clientv3.TxnResponse, error) {
 	ops := make([]clientv3.Op, len(writes))
 	for i, w := range writes {
-		ops[i] = clientv3.OpTxn(requestOf(w.txn))
+		ops[i] = clientv3.OpTxn(g.store.requestOf(w.txn))
 	}
 	return g.store.client.Txn(ctx).Then(ops...).Commit()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/google/btree"
 
@@ -237,7 +238,18 @@ func (s *Store) commit(txn storage.Txn) (int64, error) {
 	s.revision = next
 	s.log = append(s.log, batch)
 	s.wake()
+	for _, op := range txn.Then {
+		if op.Value != nil && op.TTL > 0 {
+			time.AfterFunc(op.TTL, func() { s.expire(op.Key, next) })
+		}
+	}
 	return next, nil
+}
+
+// expire deletes a key that has not been written since a revision.
+func (s *Store) expire(key string, revision int64) {
+	// A conflict is a write that came since.
+	_, _ = s.commit(storage.Txn{If: []storage.Condition{{Key: key, Revision: revision}}, Then: []storage.Op{{Key: key}}})
 }
 
 func (s *Store) wake() {

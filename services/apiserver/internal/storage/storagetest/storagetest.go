@@ -23,6 +23,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Store) {
 		"PutsAndDeletes":       putsAndDeletes,
 		"DeletingNothing":      deletingNothing,
 		"KeyTwice":             keyTwice,
+		"Expiry":               expiry,
 		"FailuresLeaveNothing": failuresLeaveNothing,
 		"ManyOperations":       manyOperations,
 		"LargeValues":          largeValues,
