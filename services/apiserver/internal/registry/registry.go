@@ -61,6 +61,8 @@ type Resource struct {
 	strategy strategy
 	labels   labels
 	fields   map[string]fieldReader
+
+	broadcasts broadcasts
 }
 
 // New returns a registry of all kinds that have a service.

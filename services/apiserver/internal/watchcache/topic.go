@@ -51,6 +51,7 @@ type topic struct {
 
 	offers  offers
 	touched []*Watcher // who has events staged
+	pulse   *pulse     // the next one; nil while nobody waits for it
 	counts  counts
 }
 
