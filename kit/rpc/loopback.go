@@ -9,24 +9,24 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Loopback is a listener by which a process calls its own server without a network. Give it to Serve beside others; its
-// callers are admin, as on the unix socket.
+// Loopback is a listener by which a process calls its own server without a network. Give it to Serve beside others.
 type Loopback struct {
+	caller Caller
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-// NewLoopback returns a listener that nobody has called yet.
-func NewLoopback() *Loopback {
-	return &Loopback{conns: make(chan net.Conn), closed: make(chan struct{})}
+// NewLoopback returns a listener that nobody has called yet. Who calls there is caller.
+func NewLoopback(caller Caller) *Loopback {
+	return &Loopback{caller: caller, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // Accept implements net.Listener.
 func (l *Loopback) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
-		return c, nil
+		return ownConn{c, l.caller}, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
@@ -40,6 +40,12 @@ func (l *Loopback) Close() error {
 
 // Addr implements net.Listener.
 func (l *Loopback) Addr() net.Addr { return loopbackAddr{} }
+
+// ownConn is a connection of the process to itself.
+type ownConn struct {
+	net.Conn
+	caller Caller
+}
 
 type loopbackAddr struct{}
 

@@ -29,11 +29,6 @@ func (r *Resource) Delete(ctx context.Context, namespace, name string, opts *met
 				opts.GetPropagationPolicy()),
 		})
 	}
-	if r.strategy.mayDelete != nil {
-		if err := r.strategy.mayDelete(name); err != nil {
-			return Result{}, err
-		}
-	}
 	for try := 1; ; try++ {
 		obj, entry, err := r.load(ctx, namespace, name)
 		if err != nil {
@@ -56,6 +51,9 @@ func (r *Resource) deleteOnce(ctx context.Context, obj Object, entry storage.Ent
 		if err := r.checkVersions(asked, obj.GetMetadata(), entry.Revision); err != nil {
 			return Result{}, err
 		}
+	}
+	if err := r.admit(ctx, Write{Operation: Delete, Old: obj}); err != nil {
+		return Result{}, err
 	}
 	last, err := envelope.Open(entry.Value)
 	if err != nil {

@@ -27,9 +27,30 @@ const Prefix = "/trireme/"
 // Object is an object of any kind.
 type Object = envelope.Object
 
-// Admit is asked before an object is stored: it may change a new object, or refuse the write with an *apierr.Error.
-// Old is nil on create.
-type Admit func(ctx context.Context, k *kind.Kind, obj, old Object) error
+// Admit is asked before anything is stored or deleted: it may change the object, or refuse the write with an
+// *apierr.Error.
+type Admit func(ctx context.Context, w Write) error
+
+// Write is what admission is asked about.
+type Write struct {
+	Kind        *kind.Kind
+	Operation   Operation
+	Subresource Subresource
+	// Object as it would be stored; nil on Delete.
+	Object Object
+	// Old is what is stored, not to be changed; nil on Create.
+	Old Object
+}
+
+// Operation is what becomes of the object.
+type Operation int
+
+// The operations.
+const (
+	Create Operation = iota
+	Update
+	Delete
+)
 
 // Deps of a registry.
 type Deps struct {
@@ -72,7 +93,7 @@ func New(deps Deps) (*Registry, error) {
 		resources: map[protoreflect.FullName]*Resource{},
 		mirrors:   map[string]*mirror{},
 		metrics:   newMetrics(),
-		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
+		admit:     func(context.Context, Write) error { return nil },
 	}
 	var kinds []watchcache.Kind
 	schemas, err := schema.NewCompiler()
@@ -89,7 +110,7 @@ func New(deps Deps) (*Registry, error) {
 		}
 		r.resources[k.ServiceName] = res
 		r.order = append(r.order, res)
-		kinds = append(kinds, watchcache.Kind{Prefix: res.prefix, Group: Group(k), Resource: k.Plural, Indexes: res.indexes()})
+		kinds = append(kinds, watchcache.Kind{Prefix: res.prefix, Group: Group(k), Resource: k.Plural, Indexes: res.indexes(), Lookups: res.lookups()})
 	}
 	r.cache = watchcache.New(watchcache.Config{Store: deps.Store, Prefix: Prefix, Kinds: kinds, Logger: deps.Logger})
 	for _, name := range []string{"Namespace", "PriorityClass"} {

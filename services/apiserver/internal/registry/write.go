@@ -89,7 +89,7 @@ func (r *Resource) createOwned(ctx context.Context, obj Object, opts *metav1.Wri
 	if err := own(now); err != nil {
 		return Result{}, err
 	}
-	if err := r.admit(ctx, obj, nil); err != nil {
+	if err := r.admit(ctx, Write{Operation: Create, Object: obj}); err != nil {
 		tracing.Fail(span, err)
 		return Result{}, err
 	}
@@ -112,11 +112,12 @@ func (r *Resource) createOwned(ctx context.Context, obj Object, opts *metav1.Wri
 	}
 }
 
-// admit asks admission about a write; old is nil on create.
-func (r *Resource) admit(ctx context.Context, obj, old Object) error {
+// admit asks admission about a write.
+func (r *Resource) admit(ctx context.Context, w Write) error {
 	ctx, span := step(ctx, admissionSpan)
 	defer span.End()
-	err := r.registry.admit(ctx, r.Kind, obj, old)
+	w.Kind = r.Kind
+	err := r.registry.admit(ctx, w)
 	tracing.Fail(span, err)
 	return err
 }
@@ -232,10 +233,8 @@ func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.
 	if err := r.own(old, next, given, how); err != nil {
 		return Result{}, err
 	}
-	if sub == Main {
-		if err := r.admit(ctx, next, old); err != nil {
-			return Result{}, err
-		}
+	if err := r.admit(ctx, Write{Operation: Update, Subresource: sub, Object: next, Old: old}); err != nil {
+		return Result{}, err
 	}
 	violations := r.schema.ValidateUpdate(next, old)
 	if sub == Main {

@@ -52,6 +52,8 @@ type Kind struct {
 	Group, Resource string
 	// Indexes by name, besides ByNamespace and ByKey, which every kind has.
 	Indexes map[string]Index
+	// Lookups names those of Indexes by which the present state can be looked up too.
+	Lookups []string
 }
 
 // Config of a cache.

@@ -37,6 +37,7 @@ type topic struct {
 	prefix          string
 	group, resource string // for metrics
 	indexes         map[string]Index
+	lookups         map[string]*lookup // read with mu
 
 	mu       sync.Mutex
 	state    *tree
@@ -69,7 +70,7 @@ type kept struct {
 }
 
 func newTopic(k Kind) *topic {
-	return &topic{prefix: k.Prefix, group: k.Group, resource: k.Resource, indexes: k.Indexes, state: newTree(), offers: newOffers()}
+	return &topic{prefix: k.Prefix, group: k.Group, resource: k.Resource, indexes: k.Indexes, lookups: newLookups(k), state: newTree(), offers: newOffers()}
 }
 
 // reset puts in a state that was loaded anew.
@@ -78,6 +79,9 @@ func (t *topic) reset(state *tree, revision int64) {
 	defer t.mu.Unlock()
 	t.state, t.last, t.snapshot, t.kept = state, revision, nil, nil
 	t.ring, t.dead, t.bytes, t.floor = nil, 0, 0, revision
+	for _, l := range t.lookups {
+		l.rebuild(state)
+	}
 	t.offers.each(func(w *Watcher) { w.fail(ErrInterrupted) })
 }
 
@@ -108,6 +112,9 @@ func (t *topic) apply(events []storage.Event, now time.Time) {
 			}
 		}
 		b.events = append(b.events, e)
+		for _, l := range t.lookups {
+			l.change(e.Before, e.Now)
+		}
 		b.bytes += eventOverhead
 		if e.Before != nil {
 			b.bytes += len(e.Before.stored)
