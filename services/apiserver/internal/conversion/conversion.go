@@ -34,16 +34,17 @@ type Pair struct {
 	// Kept are annotations of the version that stand for fields it does not know: an update that leaves them out says
 	// nothing about those fields.
 	Kept []string
-	// Status are annotations of the stored version that stand for status: they are written with it.
-	Status []string
+	// Status are annotations of the stored version that stand for status, and are written with it; StatusHere are those of
+	// the version.
+	Status, StatusHere []string
 }
 
 // Table lists all pairs.
 func Table() []Pair {
 	return []Pair{
-		pair(autoscalerToStored, autoscalerFromStored, Pair{}),
+		pair(autoscalerToStored, autoscalerFromStored, Pair{StatusHere: []string{currentMetrics, conditions}}),
 		pair(podGroupAlpha2ToStored, podGroupAlpha2FromStored, Pair{Kept: []string{restOfSpec}}),
-		pair(gangToStored, gangFromStored, Pair{Kept: []string{restOfSpec, restOfStatus}, Status: []string{gangStatus}}),
+		pair(gangToStored, gangFromStored, Pair{Kept: []string{restOfSpec, restOfStatus}, Status: []string{gangStatus}, StatusHere: []string{restOfStatus}}),
 	}
 }
 

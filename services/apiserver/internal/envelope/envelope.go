@@ -16,7 +16,9 @@ import (
 const (
 	// plain is the envelope byte of values stored as they are; others are free for encryption.
 	plain = 0x01
-	// version is the storage version: the schema the bytes were written in.
+	// unreadable begins what Unreadable returns; nothing is stored under it.
+	unreadable = 0x00
+	// version is the storage version of the present form. What is stored in others, storage/format brings to it.
 	version = 0x01
 
 	metadataTag        = 0x0a // field 1, length-delimited
@@ -57,11 +59,15 @@ func Encode(obj Object) ([]byte, error) {
 
 // Open returns the protobuf within a stored value, or says why the value is none of ours. The bytes are shared.
 func Open(stored []byte) ([]byte, error) {
-	if len(stored) < 2 || stored[0] != plain {
+	switch {
+	case len(stored) == 0:
+		return nil, fmt.Errorf("stored value is empty")
+	case stored[0] == unreadable:
+		return nil, fmt.Errorf("stored value: %.200q", stored[1:])
+	case stored[0] != plain || len(stored) < 2:
 		return nil, fmt.Errorf("stored value does not begin with a known envelope")
-	}
-	if stored[1] != version {
-		return nil, fmt.Errorf("stored value has storage version %d, %d is known", stored[1], version)
+	case stored[1] != version:
+		return nil, fmt.Errorf("stored value has storage version %d, which is not known", stored[1])
 	}
 	payload := stored[2:]
 	if _, _, err := split(payload); err != nil {
@@ -69,6 +75,26 @@ func Open(stored []byte) ([]byte, error) {
 	}
 	return payload, nil
 }
+
+// Unreadable returns a value that Open refuses, with the reason.
+func Unreadable(reason string) []byte { return append([]byte{unreadable}, reason...) }
+
+// Version returns the storage version of a value as it is in the store, and its protobuf; false where the value is none
+// of ours.
+func Version(stored []byte) (version byte, payload []byte, ok bool) {
+	if len(stored) < 2 || stored[0] != plain {
+		return 0, nil, false
+	}
+	return stored[1], stored[2:], true
+}
+
+// WithVersion returns a value of that storage version.
+func WithVersion(version byte, payload []byte) []byte {
+	return append(append(make([]byte, 0, 2+len(payload)), plain, version), payload...)
+}
+
+// Current is the storage version of the present form, which Open knows alone.
+const Current byte = version
 
 // split returns the bytes of the leading metadata and what follows it.
 func split(payload []byte) (meta, rest []byte, err error) {
