@@ -14,8 +14,7 @@ import (
 const maxAnnotations = 256 << 10
 
 // metadata checks what options cannot say of an object's own metadata.
-func (s *Schema) metadata(meta *metav1.ObjectMeta, out *violations) {
-	p := (*path)(nil).field("metadata")
+func (s *Schema) metadata(p *path, meta *metav1.ObjectMeta, out *violations) {
 	name := meta.GetName()
 	switch {
 	case name == "":
@@ -77,7 +76,7 @@ func annotations(p *path, annotations map[string]string, out *violations) {
 	var bad []string
 	for k := range annotations {
 		// Annotations may be written in capitals, as old tools did.
-		if len(validation.IsQualifiedName(strings.ToLower(k))) > 0 {
+		if lower := strings.ToLower(k); !plainQualified(lower) && len(validation.IsQualifiedName(lower)) > 0 {
 			bad = append(bad, k)
 		}
 	}
@@ -92,9 +91,9 @@ func annotations(p *path, annotations map[string]string, out *violations) {
 func (s *Schema) nameRule() func(string) []string {
 	switch s.kind.Options.GetNameFormat() {
 	case metav1.NameFormat_NAME_FORMAT_DNS_LABEL:
-		return validation.IsDNS1123Label
+		return unless(plainLabel, validation.IsDNS1123Label)
 	case metav1.NameFormat_NAME_FORMAT_DNS_LABEL_1035:
 		return validation.IsDNS1035Label
 	}
-	return validation.IsDNS1123Subdomain
+	return unless(plainSubdomain, validation.IsDNS1123Subdomain)
 }

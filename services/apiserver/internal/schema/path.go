@@ -20,13 +20,33 @@ type path struct {
 	entry  bool   // of a map, under the key in name
 }
 
-func (p *path) field(name string) *path { return &path{parent: p, name: name} }
-func (p *path) item(i int) *path        { return &path{parent: p, index: i} }
-func (p *path) key(k string) *path      { return &path{parent: p, name: k, entry: true} }
+// nowhere is the path of who does not want to know: all paths from it are itself.
+var nowhere = &path{}
+
+func (p *path) field(name string) *path {
+	if p == nowhere {
+		return p
+	}
+	return &path{parent: p, name: name}
+}
+
+func (p *path) item(i int) *path {
+	if p == nowhere {
+		return p
+	}
+	return &path{parent: p, index: i}
+}
+
+func (p *path) key(k string) *path {
+	if p == nowhere {
+		return p
+	}
+	return &path{parent: p, name: k, entry: true}
+}
 
 // String gives spec.containers[0].resources.limits[cpu].
 func (p *path) String() string {
-	if p == nil {
+	if p == nil || p == nowhere {
 		return ""
 	}
 	before := p.parent.String()

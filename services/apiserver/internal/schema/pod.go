@@ -153,7 +153,7 @@ func checkAmount(p *path, name, text string, out *violations) {
 		out.invalid(p, strconv.Quote(name), "must be a standard resource for containers")
 		return
 	default:
-		words(validation.IsQualifiedName)(p, name, out)
+		words(unless(plainQualified, validation.IsQualifiedName))(p, name, out)
 	}
 	q, ok := QuantityOf(text)
 	if !ok {
