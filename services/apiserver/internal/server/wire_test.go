@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client/apierr"
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
@@ -228,4 +229,9 @@ func fields(b []byte, fn func(number protowire.Number, b []byte, n uint64) error
 		b = b[m:]
 	}
 	return nil
+}
+
+func parseConfig(i item) (*corev1.ConfigMap, error) {
+	m := &corev1.ConfigMap{}
+	return m, proto.Unmarshal(i.bytes, m)
 }
