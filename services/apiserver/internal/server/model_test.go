@@ -23,7 +23,8 @@ import (
 // Random writers at two gateways; watchers with every sort of selector that are cut off at any response, resume at either
 // gateway, lag and hit compaction; gateways that are stopped and cut off, and a store that is killed meanwhile. What each
 // watcher was told must be what the store says has happened, event by event; replayed it must equal a list at the same
-// revision, byte by byte, at either gateway; and what a writer was told must be there, once.
+// revision, byte by byte, at either gateway; and what a writer was told must be there, once. Informers go through all of it
+// and end with the state, as do their handlers.
 //
 // The choices follow from a seed, which is printed: -seed=N makes them again, though not the interleaving, which on the
 // engine in memory is close to the same (testing/synctest). -duration=10m goes on with the seeds that follow.
@@ -137,6 +138,10 @@ func playModel(t *testing.T, c *cluster, n uint64, cfg modelConfig) report {
 	if !cfg.calm {
 		writing.Go(func() { m.disturb(ctx, rand.New(rand.NewPCG(n, 100)), cfg.steps) })
 	}
+	var observers []observer
+	if !cfg.calm {
+		observers = m.informers(journaling, &following)
+	}
 	watchers := make([]*watcher, len(interests))
 	for i, interest := range interests {
 		watchers[i] = &watcher{model: m, interest: interest, random: rand.New(rand.NewPCG(n, uint64(200+i)))}
@@ -148,6 +153,9 @@ func playModel(t *testing.T, c *cluster, n uint64, cfg modelConfig) report {
 	watching.Wait()
 	if err := m.journal.wait(ctx, last); err != nil {
 		m.complain("%v", err)
+	}
+	for _, o := range observers {
+		o.check(ctx, m)
 	}
 	if ctx.Err() != nil {
 		m.complain("the round is stuck: %v", ctx.Err())
