@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// rawMessage is a message that is received and not yet decoded.
-type rawMessage []byte
+// rawMessage is a message that is received and not yet decoded; whoever has decoded it frees it.
+type rawMessage struct{ mem.Buffer }
 
 // codec is protobuf's, but for two things: it hands out rawMessages as bytes, so that a stream goes on while they are
 // decoded, and it decodes with generated code what has some.
@@ -18,12 +18,11 @@ func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if raw, ok := v.(*rawMessage); ok {
-		*raw = data.Materialize()
+	switch m := v.(type) {
+	case *rawMessage:
+		m.Buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
 		return nil
-	}
-	if m, ok := v.(proto.Message); ok {
-		// Decoding copies what it keeps.
+	case proto.Message:
 		b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		defer b.Free()
 		return unmarshal(b.ReadOnlyData(), m)
@@ -31,7 +30,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// unmarshal decodes into an empty message. Messages made from a descriptor have no generated code.
+// unmarshal decodes into an empty message and copies what that keeps. Messages made from a descriptor have no generated code.
 func unmarshal(b []byte, m proto.Message) error {
 	if generated, ok := m.(interface{ UnmarshalVT(b []byte) error }); ok {
 		return generated.UnmarshalVT(b)

@@ -98,11 +98,12 @@ type chunk[T Object] struct {
 }
 
 func (c *chunk[T]) decode(r *Resource[T], raw rawMessage) error {
+	defer raw.Free()
 	message, err := r.methods.newResponse("List")
 	if err != nil {
 		return err
 	}
-	if err := unmarshal(raw, message.Interface()); err != nil {
+	if err := unmarshal(raw.ReadOnlyData(), message.Interface()); err != nil {
 		return &apierr.Error{Reason: apierr.ReasonInternal, Kind: r.kind.Name, Message: "the list does not decode", Err: err}
 	}
 	fields := message.Descriptor().Fields()

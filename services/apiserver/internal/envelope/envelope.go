@@ -131,41 +131,34 @@ func Size(payload []byte, revision int64) int {
 	return 1 + protowire.SizeVarint(uint64(n)) + n + len(rest)
 }
 
-// Append adds the object to dst with resource_version set: the leading metadata field grows by it. The payload must
+// Append adds the object to dst with resource_version set: it comes first in the leading metadata field. The payload must
 // come from Open.
 func Append(dst, payload []byte, revision int64) []byte {
+	dst, rest := appendHead(dst, payload, revision)
+	return append(dst, rest...)
+}
+
+// AppendParts adds the object to parts as Append would write it, in two slices: one with what is new, and one that is the
+// payload's own bytes. What is new is written to head, of which everything from start on belongs in front of the object; the
+// grown head is returned, to be used for more. The payload must come from Open.
+func AppendParts(parts [][]byte, head []byte, start int, payload []byte, revision int64) (grown [][]byte, rest []byte) {
+	head, own := appendHead(head, payload, revision)
+	return append(parts, head[start:len(head):len(head)], own), head
+}
+
+// appendHead adds what stands before the object's own bytes, which it returns. The resource_version comes first and not last
+// in metadata so that those are in one piece.
+func appendHead(dst, payload []byte, revision int64) (head, own []byte) {
 	meta, rest, err := split(payload)
 	if err != nil {
-		return dst
+		return dst, nil
 	}
 	n := digits(revision)
 	dst = append(dst, metadataTag)
 	dst = protowire.AppendVarint(dst, uint64(len(meta)+2+n))
-	dst = append(dst, meta...)
 	dst = append(dst, resourceVersionTag, byte(n))
 	dst = strconv.AppendInt(dst, revision, 10)
-	return append(dst, rest...)
-}
-
-// AppendParts adds the object to parts as Append would write it, as slices of which the long ones are the payload's own
-// bytes. What is new is written to head, of which everything from start on belongs in front of the object; the grown
-// head is returned, to be used for more. The payload must come from Open.
-func AppendParts(parts [][]byte, head []byte, start int, payload []byte, revision int64) (grown [][]byte, rest []byte) {
-	meta, tail, err := split(payload)
-	if err != nil {
-		return parts, head
-	}
-	n := digits(revision)
-	head = append(head, metadataTag)
-	head = protowire.AppendVarint(head, uint64(len(meta)+2+n))
-	mark := len(head)
-	head = append(head, resourceVersionTag, byte(n))
-	head = strconv.AppendInt(head, revision, 10)
-	parts = append(parts, head[start:mark:mark], meta, head[mark:len(head):len(head)])
-	if len(tail) > 0 {
-		parts = append(parts, tail)
-	}
-	return parts, head
+	return dst, payload[len(payload)-len(rest)-len(meta):]
 }
 
 func digits(n int64) int {
