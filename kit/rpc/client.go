@@ -102,7 +102,6 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		ClientSpans(),
 		// The cluster's own traffic has no business with a proxy meant for the outside.
 		grpc.WithNoProxy(),
 		grpc.WithDefaultServiceConfig(pickOne),
@@ -117,6 +116,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 			MinConnectTimeout: 3 * time.Second,
 		}),
 	}
+	own = append(own, clientSpans()...)
 	own = append(own, clientMetrics(cfg.Address)...)
 	target := cfg.Address
 	if servers != nil {
