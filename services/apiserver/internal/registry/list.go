@@ -236,10 +236,13 @@ func (c *chunks) close() error {
 	if err != nil {
 		return fmt.Errorf("encode list metadata: %w", err)
 	}
-	if err := c.send(append(c.parts, meta)); err != nil {
+	c.parts = append(c.parts, meta)
+	if err := c.send(c.parts); err != nil {
 		return &sendError{err}
 	}
-	c.parts, c.head, c.size = nil, nil, 0
+	// The list of parts is free again, what they point at is not.
+	clear(c.parts)
+	c.parts, c.head, c.size = c.parts[:0], make([]byte, 0, len(c.head)), 0
 	return nil
 }
 

@@ -215,6 +215,8 @@ func (r *Resource) watchError(ctx context.Context, err error, after int64) error
 		return ctx.Err()
 	case errors.Is(err, storage.ErrCompacted):
 		return apierr.Expired("too old resource version: " + strconv.FormatInt(after, 10) + ": list again")
+	case errors.Is(err, watchcache.ErrRewound):
+		return apierr.Expired(err.Error())
 	case errors.Is(err, storage.ErrFutureRevision):
 		return &apierr.Error{
 			Reason:     apierr.ReasonTimeout,

@@ -96,7 +96,7 @@ func EncodeEvent(typ metav1.WatchEventType, payload []byte, revision int64) [][]
 	head = protowire.AppendVarint(head, uint64(typ))
 	head = protowire.AppendTag(head, 2, protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(object))
-	parts, _ := envelope.AppendParts(make([][]byte, 0, 4), head, 0, payload, revision)
+	parts, _ := envelope.AppendParts(make([][]byte, 0, 2), head, 0, payload, revision)
 	return parts
 }
 

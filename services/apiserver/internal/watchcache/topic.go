@@ -73,8 +73,8 @@ func newTopic(k Kind) *topic {
 	return &topic{prefix: k.Prefix, group: k.Group, resource: k.Resource, indexes: k.Indexes, lookups: newLookups(k), state: newTree(), offers: newOffers()}
 }
 
-// reset puts in a state that was loaded anew.
-func (t *topic) reset(state *tree, revision int64) {
+// reset puts in a state that was loaded anew; why ends the watchers.
+func (t *topic) reset(state *tree, revision int64, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state, t.last, t.snapshot, t.kept = state, revision, nil, nil
@@ -82,7 +82,7 @@ func (t *topic) reset(state *tree, revision int64) {
 	for _, l := range t.lookups {
 		l.rebuild(state)
 	}
-	t.offers.each(func(w *Watcher) { w.fail(ErrInterrupted) })
+	t.offers.each(func(w *Watcher) { w.fail(why) })
 }
 
 func (t *topic) end(err error) {
