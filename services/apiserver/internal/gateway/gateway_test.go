@@ -28,7 +28,10 @@ import (
 	"trireme.dev/services/apiserver/apitest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The audit log's file keeps one for the life of the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
 
 func TestReflectionAndHealth(t *testing.T) {
 	s := apitest.New(t)
