@@ -28,6 +28,7 @@ const (
 
 var levels = []string{"None", "Metadata", "Request", "RequestResponse"}
 
+// String implements fmt.Stringer.
 func (l Level) String() string { return levels[l] }
 
 // UnmarshalYAML implements yaml.Unmarshaler.
