@@ -73,6 +73,11 @@ func New(deps Deps) (*Gateway, error) {
 			return nil, err
 		}
 	}
+	for _, v := range deps.Registry.Versions() {
+		if err := g.add(v.Kind.Service, v.Kind, func(m string) handler { return g.verb(v, m) }); err != nil {
+			return nil, err
+		}
+	}
 	if err := g.addNodeService(); err != nil {
 		return nil, err
 	}

@@ -86,6 +86,9 @@ func (s *shape) live(obj Object) (*typed.TypedValue, error) {
 	if meta, ok := fields["metadata"].(map[string]any); ok {
 		delete(meta, "managedFields")
 	}
+	if err := bounded(s.Kind, obj, fields); err != nil {
+		return nil, err
+	}
 	value, err := s.parse.FromUnstructured(fields, typed.AllowDuplicates)
 	if err != nil {
 		return nil, fmt.Errorf("read the fields of %s: %w", s.Kind.Name, err)

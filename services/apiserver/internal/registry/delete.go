@@ -31,10 +31,13 @@ func (r *Resource) Delete(ctx context.Context, namespace, name string, opts *met
 	}
 	for try := 1; ; try++ {
 		obj, entry, err := r.load(ctx, namespace, name)
-		if err != nil {
-			return Result{}, err
+		var result Result
+		switch {
+		case errors.Is(err, errUnreadable):
+			result, err = r.deleteUnreadable(ctx, namespace, name, entry, opts)
+		case err == nil:
+			result, err = r.deleteOnce(ctx, obj, entry, opts)
 		}
-		result, err := r.deleteOnce(ctx, obj, entry, opts)
 		if errors.Is(err, errMoved) {
 			if try < writeTries {
 				continue
@@ -153,7 +156,7 @@ func (r *Resource) DeleteCollection(ctx context.Context, req *metav1.DeleteColle
 	_, err = v.each(ctx, prefix, "", 0, func(key string, stored []byte, _ int64) (bool, error) {
 		payload, err := envelope.Open(stored)
 		if err != nil {
-			return false, r.corrupt(key, err)
+			return true, nil // nothing says whether it matches
 		}
 		if ok, err := filter.matchEntry(key, payload); err != nil {
 			return false, r.corrupt(key, err)

@@ -90,7 +90,7 @@ func (r *Resource) List(ctx context.Context, req *metav1.ListRequest, send Send)
 		}
 		payload, err := envelope.Open(stored)
 		if err != nil {
-			return false, r.corrupt(key, err)
+			return true, nil // told of by Unreadable
 		}
 		if ok, err := filter.matchEntry(key, payload); err != nil {
 			return false, r.corrupt(key, err)

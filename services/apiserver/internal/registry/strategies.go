@@ -150,11 +150,10 @@ func (r *Registry) FindAll(ctx context.Context, kindName string) ([]Object, erro
 	}
 	out := make([]Object, 0, len(page.Entries))
 	for _, entry := range page.Entries {
-		obj, err := res.decode(entry)
-		if err != nil {
-			return nil, err
+		// One that is no object must not stop the writes that ask for all.
+		if obj, err := res.decode(entry); err == nil {
+			out = append(out, obj)
 		}
-		out = append(out, obj)
 	}
 	return out, nil
 }

@@ -116,7 +116,7 @@ func (w *watch) initial(ctx context.Context, v *view, prefix string) error {
 	_, err := v.each(ctx, prefix, "", 0, func(key string, stored []byte, revision int64) (bool, error) {
 		payload, err := envelope.Open(stored)
 		if err != nil {
-			return false, w.resource.corrupt(key, err)
+			return true, nil // told of by Unreadable
 		}
 		if ok, err := w.filter.matchEntry(key, payload); err != nil {
 			return false, w.resource.corrupt(key, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"trireme.dev/client/kind"
 	"trireme.dev/kit/daemon"
@@ -34,6 +35,8 @@ type Deps struct {
 	// Audit is told of calls, and runs with the server; nil for none.
 	Audit  *audit.Log
 	Logger *slog.Logger
+	// EventTTL is how long events are kept after they were last written; an hour where 0.
+	EventTTL time.Duration
 }
 
 // Server is a gateway, ready to run once.
@@ -50,7 +53,7 @@ type Server struct {
 func New(deps Deps) (*Server, error) {
 	kinds := kind.Builtin()
 	store := observed.New(deps.Store, registry.Stored(kinds))
-	reg, err := registry.New(registry.Deps{Store: store, Kinds: kinds, Logger: deps.Logger})
+	reg, err := registry.New(registry.Deps{Store: store, Kinds: kinds, Logger: deps.Logger, EventTTL: deps.EventTTL})
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}

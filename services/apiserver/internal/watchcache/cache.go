@@ -17,6 +17,7 @@ import (
 
 	"trireme.dev/kit/loop"
 	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/storage"
 )
 
@@ -185,9 +186,9 @@ func (c *Cache) follow(ctx context.Context) error {
 // load reads everything at one revision. Watchers that were there end with why: history is gone between what they have seen
 // and where the cache can go on. Until it is done, readers see the state from before.
 func (c *Cache) load(ctx context.Context, why error) error {
-	trees := make(map[*topic]*tree, len(c.topics))
+	trees, unreadable := make(map[*topic]*tree, len(c.topics)), make(map[*topic]map[string]error, len(c.topics))
 	for _, t := range c.topics {
-		trees[t] = newTree()
+		trees[t], unreadable[t] = newTree(), map[string]error{}
 	}
 	var opts storage.ListOptions
 	opts.Limit = loadPage
@@ -198,7 +199,13 @@ func (c *Cache) load(ctx context.Context, why error) error {
 		}
 		opts.Revision = page.Revision
 		for _, e := range page.Entries {
-			if t := c.topics[storage.KindPrefix(e.Key)]; t != nil {
+			t := c.topics[storage.KindPrefix(e.Key)]
+			if t == nil {
+				continue
+			}
+			if _, err := envelope.Open(e.Value); err != nil {
+				unreadable[t][e.Key] = err
+			} else {
 				trees[t].ReplaceOrInsert(&Object{Key: e.Key, Revision: e.Revision, stored: e.Value})
 			}
 		}
@@ -208,7 +215,7 @@ func (c *Cache) load(ctx context.Context, why error) error {
 		opts.From = page.Entries[len(page.Entries)-1].Key + "\x00"
 	}
 	for t, state := range trees {
-		t.reset(state, opts.Revision, why)
+		t.reset(state, unreadable[t], opts.Revision, why)
 	}
 	c.advance(opts.Revision)
 	select {

@@ -102,15 +102,18 @@ func EncodeEvent(typ metav1.WatchEventType, payload []byte, revision int64) [][]
 
 // history makes events of what the store remembers.
 func history(events []storage.Event) []*Event {
-	out := make([]*Event, len(events))
+	out := make([]*Event, 0, len(events))
 	for i := range events {
 		e := &events[i]
-		out[i] = &Event{Revision: e.Revision}
-		if e.Value != nil {
-			out[i].Now = &Object{Key: e.Key, Revision: e.Revision, stored: e.Value}
+		event := &Event{Revision: e.Revision}
+		if value := readable(e.Value); value != nil {
+			event.Now = &Object{Key: e.Key, Revision: e.Revision, stored: value}
 		}
-		if e.Previous != nil {
-			out[i].Before = &Object{Key: e.Key, Revision: e.PreviousRevision, stored: e.Previous}
+		if value := readable(e.Previous); value != nil {
+			event.Before = &Object{Key: e.Key, Revision: e.PreviousRevision, stored: value}
+		}
+		if event.Now != nil || event.Before != nil {
+			out = append(out, event)
 		}
 	}
 	return out

@@ -50,6 +50,8 @@ type topic struct {
 	bytes int      // of ring
 	floor int64    // every event after floor is in ring
 
+	unreadable map[string]error // values that are no objects, by key; they count as absent
+
 	offers  offers
 	touched []*Watcher // who has events staged
 	pulse   *pulse     // the next one; nil while nobody waits for it
@@ -74,9 +76,10 @@ func newTopic(k Kind) *topic {
 }
 
 // reset puts in a state that was loaded anew; why ends the watchers.
-func (t *topic) reset(state *tree, revision int64, why error) {
+func (t *topic) reset(state *tree, unreadable map[string]error, revision int64, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.unreadable = unreadable
 	t.state, t.last, t.snapshot, t.kept = state, revision, nil, nil
 	t.ring, t.dead, t.bytes, t.floor = nil, 0, 0, revision
 	for _, l := range t.lookups {
@@ -102,8 +105,8 @@ func (t *topic) apply(events []storage.Event, now time.Time) {
 	b := &batch{revision: events[0].Revision, at: now, events: make([]*Event, 0, len(events))}
 	for i := range events {
 		e := &Event{Revision: b.revision}
-		if events[i].Value != nil {
-			e.Now = &Object{Key: events[i].Key, Revision: b.revision, stored: events[i].Value}
+		if value := t.sift(events[i].Key, events[i].Value); value != nil {
+			e.Now = &Object{Key: events[i].Key, Revision: b.revision, stored: value}
 			e.Before, _ = t.state.ReplaceOrInsert(e.Now)
 		} else {
 			// Deleting what is not there is no event.
