@@ -214,6 +214,9 @@ func (t *Type) Apply(live, config Object, w Writer, force bool, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
+	if err := bounded(t.kind, config, fields); err != nil {
+		return nil, err
+	}
 	wanted, err := in.parse.FromUnstructured(fields)
 	if err != nil {
 		return nil, t.invalid(config, err)

@@ -96,6 +96,9 @@ func (r *Resource) config(req *metav1.PatchRequest) (Object, string, error) {
 	if len(req.GetPatch()) > maxPatchBytes {
 		return nil, "", apierr.BadRequest(fmt.Sprintf("patch has %d bytes, at most %d are allowed", len(req.GetPatch()), maxPatchBytes))
 	}
+	if depth := depthOf(req.GetPatch()); depth > maxPatchDepth {
+		return nil, "", apierr.BadRequest(fmt.Sprintf("patch is nested %d deep, at most %d is allowed", depth, maxPatchDepth))
+	}
 	if err := json.Unmarshal(req.GetPatch(), &head); err != nil {
 		return nil, "", apierr.BadRequest("patch is not a JSON object: " + err.Error())
 	}

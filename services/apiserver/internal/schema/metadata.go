@@ -82,6 +82,9 @@ func annotations(p *path, annotations map[string]string, out *violations) {
 	}
 	slices.Sort(bad)
 	for _, k := range bad {
+		if out.full() {
+			return
+		}
 		for _, message := range validation.IsQualifiedName(strings.ToLower(k)) {
 			out.invalid(p, strconv.Quote(k), message)
 		}

@@ -14,6 +14,9 @@ import (
 )
 
 func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
+	if out.full() {
+		return
+	}
 	o := m.open(msg)
 	for _, f := range m.fields {
 		if !o.has(f) {
@@ -226,6 +229,9 @@ func compileCheck(fd protoreflect.FieldDescriptor, o *metav1.FieldOptions) func(
 				return
 			}
 			eachEntry(p, v.Map(), func(here *path, k string, e protoreflect.Value) {
+				if out.full() {
+					return
+				}
 				if key != nil {
 					key(p, k, out)
 				}
@@ -244,6 +250,9 @@ func compileCheck(fd protoreflect.FieldDescriptor, o *metav1.FieldOptions) func(
 				return
 			}
 			for i := range v.List().Len() {
+				if out.full() {
+					return
+				}
 				one(p.item(i), v.List().Get(i), out)
 			}
 		}
