@@ -115,6 +115,18 @@ CLUSTERS  = trireme.dev/test/...
 test-quick: $(REPORT) ## Unit tests of all modules: no root, any system, minutes
 	@set -o pipefail; go test -json -short $(GOTESTFLAGS) work | $(REPORT)
 
+# Each fuzz test for FUZZTIME, one after another; what fails is kept under testdata/fuzz and then fails in every test run.
+FUZZTIME ?= 30s
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz test for FUZZTIME (30s)
+	@grep -rlE '^func Fuzz' --include='*_test.go' client kit services test | while read -r file; do \
+		for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file); do \
+			echo "$$file: $$name"; \
+			go test "./$$(dirname $$file)" -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \
+		done; \
+	done
+
 .PHONY: test-race
 test-race: $(REPORT) ## The same under the race detector (needs a C compiler)
 	@tools/need.sh cc
