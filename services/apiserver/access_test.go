@@ -108,7 +108,9 @@ func TestANodeSeesAndWritesItsOwn(t *testing.T) {
 	admin := c.admin()
 	adminPods, adminSecrets := client.For[*corev1.Pod](admin), client.For[*corev1.Secret](admin)
 	for _, n := range []string{"a", "b"} {
-		meta := func(name string) *metav1.ObjectMeta { return &metav1.ObjectMeta{Namespace: "default", Name: name + "-" + n} }
+		meta := func(name string) *metav1.ObjectMeta {
+			return &metav1.ObjectMeta{Namespace: "default", Name: name + "-" + n}
+		}
 		if _, err := adminSecrets.Create(ctx, &corev1.Secret{Metadata: meta("secret"), Data: map[string][]byte{"k": []byte("v")}}); err != nil {
 			t.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func (g *Gateway) pass(ctx context.Context, x *exchange) (err error) {
 			err = failed
 			return err
 		}
-		ctx = next
+		ctx = next //nolint:fatcontext // each stage gives the next what it needs, and there are five
 	}
 	err = nil
 	return err
