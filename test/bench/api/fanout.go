@@ -185,7 +185,7 @@ func (d *driver) write(ctx context.Context, pods []corev1.PodServiceClient, f *f
 			return err
 		}
 		f.bound[i].Store(time.Now().UnixNano())
-		return d.bind(ctx, through, name, d.node(i%max(d.nodes, 1)))
+		return d.bind(ctx, through, &corev1.Binding{Namespace: d.run, PodName: name, NodeName: d.node(i % max(d.nodes, 1))})
 	})
 }
 
