@@ -271,7 +271,7 @@ func badPositions(t *testing.T, a *api) {
 		"token, cut":            {&metav1.ListRequest{Continue: token[:len(token)-4]}, "continue"},
 		"token of nobody":       {&metav1.ListRequest{Continue: "bm9ib2R5"}, "continue"},
 		"selector":              {&metav1.ListRequest{LabelSelector: "a in (b"}, "a in (b"},
-		"field that is none":    {&metav1.ListRequest{FieldSelector: "data.v=1"}, "cannot be selected by"},
+		"field that is none":    {&metav1.ListRequest{FieldSelector: "data.v=1"}, "field label not supported"},
 		"namespace that is not": {&metav1.ListRequest{Namespace: "a/b"}, ""},
 	} {
 		for gateway := range a.conns {
