@@ -47,6 +47,7 @@ func Encode(obj Object) ([]byte, error) {
 	opts := proto.MarshalOptions{Deterministic: true}
 	stored := make([]byte, 2, 2+opts.Size(obj))
 	stored[0], stored[1] = plain, version
+	opts.UseCachedSize = true // nothing has changed since Size
 	stored, err := opts.MarshalAppend(stored, obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", obj.ProtoReflect().Descriptor().FullName(), err)

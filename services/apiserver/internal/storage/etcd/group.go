@@ -251,8 +251,8 @@ func (g *group) send(ctx context.Context, writes []*write) {
 
 // together asks for all writes or none.
 func (g *group) together(ctx context.Context, writes []*write) (*clientv3.TxnResponse, error) {
-	var conditions []clientv3.Cmp
-	var then []clientv3.Op
+	conditions := make([]clientv3.Cmp, 0, len(writes))
+	then := make([]clientv3.Op, 0, len(writes))
 	for _, w := range writes {
 		for _, c := range w.txn.If {
 			conditions = append(conditions, conditionOf(c))
