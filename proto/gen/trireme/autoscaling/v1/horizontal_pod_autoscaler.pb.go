@@ -330,12 +330,12 @@ const file_trireme_autoscaling_v1_horizontal_pod_autoscaler_proto_rawDesc = "" +
 	"!target_cpu_utilization_percentage\x18\x04 \x01(\x05B\b\xaa\xbb\x18\x04 \x010\x01H\x01R\x1etargetCPUUtilizationPercentage\x88\x01\x01:t\xb2\xbb\x18p\n" +
 	"$self.maxReplicas >= self.minReplicas\x12.must be greater than or equal to `minReplicas`\"\vmaxReplicas*\vminReplicasB\x0f\n" +
 	"\r_min_replicasB$\n" +
-	"\"_target_cpu_utilization_percentage\"\x8b\x01\n" +
+	"\"_target_cpu_utilization_percentage\"\x91\x01\n" +
 	"\x1bCrossVersionObjectReference\x12\x1a\n" +
 	"\x04kind\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04kind\x12\x1a\n" +
 	"\x04name\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x04name\x12$\n" +
 	"\vapi_version\x18\x03 \x01(\tH\x00R\n" +
-	"apiVersion\x88\x01\x01B\x0e\n" +
+	"apiVersion\x88\x01\x01:\x04\xb8\xbb\x18\x01B\x0e\n" +
 	"\f_api_version\"\x90\x03\n" +
 	"\x1dHorizontalPodAutoscalerStatus\x124\n" +
 	"\x13observed_generation\x18\x01 \x01(\x03H\x00R\x12observedGeneration\x88\x01\x01\x12B\n" +
