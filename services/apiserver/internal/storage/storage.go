@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on by one, and all
-// keys of one commit bear the same revision. All methods may be called concurrently. Reads are linearizable unless a
-// revision is given.
+// Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on, and all keys of
+// one commit bear the same revision. Commits that are under way together may share one. All methods may be called
+// concurrently. Reads are linearizable unless a revision is given.
 type Store interface {
 	// Get returns the value of key now, and the revision of the store it was read at. Found is false where the key
 	// does not exist.
