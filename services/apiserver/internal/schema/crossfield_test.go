@@ -160,6 +160,7 @@ func crossField() []wrong {
 
 		// Resources.
 		{want: c0 + `.resources.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0`, obj: resourcesOf(nil, map[string]string{"cpu": "-1"})},
+		{want: c0 + `.resources.limits[cpu]: Invalid value: "1e999999999": must be a quantity`, obj: resourcesOf(nil, map[string]string{"cpu": "1e999999999"})},
 		{want: c0 + ".resources: Forbidden: HugePages require cpu or memory", obj: resourcesOf(nil, map[string]string{"hugepages-2Mi": "2Mi"})},
 		{want: c0 + `.resources.claims[0].name: Not found: "gpu"`, obj: inContainer(func(c *corev1.Container) {
 			c.Resources = &corev1.ResourceRequirements{Claims: []*corev1.ResourceClaim{{Name: "gpu"}}}
