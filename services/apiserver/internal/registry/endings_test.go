@@ -206,7 +206,7 @@ func TestDeleteCollections(t *testing.T) {
 	for _, c := range []struct {
 		labels, fields, text string
 	}{
-		{"odd in (", "", "label selector"}, {"", "data.k=1", "field selector"},
+		{"odd in (", "", "label selector"}, {"", "data.k=1", "data.k"},
 	} {
 		_, err := request(c.labels, c.fields, nil)
 		wantError(t, err, apierr.ReasonInvalid, c.text)
