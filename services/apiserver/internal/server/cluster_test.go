@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -142,16 +141,19 @@ func ownProcess(t *testing.T) *engine {
 		_ = cmd.Wait()
 	}
 	e.open = func() (storage.Store, func()) {
-		c := dialEtcd(t, client)
+		c, err := etcd.Dial(etcd.ClientConfig{Endpoints: []string{client}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		return etcd.New(c, embedded.MaxTxnOps), func() { _ = c.Close() }
 	}
 	e.start()
 	t.Cleanup(func() { e.kill() })
-	c := dialEtcd(t, client)
-	defer c.Close()
+	store, closeIt := e.open()
+	defer closeIt()
 	for begin := time.Now(); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := c.Get(ctx, "ready")
+		_, err := store.Revision(ctx)
 		cancel()
 		if err == nil {
 			return e
@@ -160,14 +162,6 @@ func ownProcess(t *testing.T) *engine {
 			t.Fatalf("etcd does not start: %v", err)
 		}
 	}
-}
-
-func dialEtcd(t *testing.T, address string) *clientv3.Client {
-	c, err := etcd.Dial(etcd.ClientConfig{Endpoints: []string{address}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 func freeAddress(t *testing.T) string {
@@ -218,6 +212,7 @@ func newCluster(t testing.TB, e *engine, wrap func(storage.Store) storage.Store)
 				return l.DialContext(ctx)
 			}),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}}),
+			grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // for the gateway to be back
 			grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
