@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -86,21 +87,54 @@ func revisionOf(o object) int64 {
 	return n
 }
 
+// settleTimeout is how long an informer may take to come to a state that changes no more.
+const settleTimeout = 30 * time.Second
+
 // check waits until the informer has come to where the round ends. Its store, and what its handler was told, must be a
-// list at the same revision.
+// list at the same revision. Both may still be on their way there, so it looks again after each thing heard.
 func (in *informed[T]) check(ctx context.Context, m *model) {
 	if err := in.informer.WaitForRevision(ctx, m.target.Load()); err != nil {
 		m.complain("informer %v at %d: %v", in.interest, in.informer.Revision(), err)
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for {
+		in.mu.Lock()
+		moved := in.moved
+		in.mu.Unlock()
+		wrong, err := in.compare(ctx, m)
+		if err != nil {
+			m.complain("informer %v: list: %v", in.interest, err)
+			return
+		}
+		if wrong == "" {
+			break
+		}
+		select {
+		case <-moved:
+		case <-time.After(100 * time.Millisecond): // the store may move without the handler
+		case <-ctx.Done():
+			m.complain("informer %v: %s", in.interest, wrong)
+			return
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, wrong := range in.wrong {
+		m.complain("handler of %v: %s", in.interest, wrong)
+	}
+}
+
+// compare says in what the informer differs from a list at its revision.
+func (in *informed[T]) compare(ctx context.Context, m *model) (string, error) {
 	at := in.informer.Revision()
 	items, _, err := listAll(ctx, m.cluster.conns[0], in.interest.subject.service, &metav1.ListRequest{
 		Namespace: in.interest.namespace, LabelSelector: in.interest.labels, FieldSelector: in.interest.fields,
 		ResourceVersion: str(at), ResourceVersionMatch: "Exact",
 	})
 	if err != nil {
-		m.complain("informer %v: list at %d: %v", in.interest, at, err)
-		return
+		return "", err
 	}
 	want := map[string]item{}
 	for _, i := range items {
@@ -110,32 +144,16 @@ func (in *informed[T]) check(ctx context.Context, m *model) {
 	for _, o := range stored {
 		key := o.GetMetadata().GetNamespace() + "/" + o.GetMetadata().GetName()
 		if i, ok := want[key]; !ok || !i.is(o, in.interest.subject) {
-			m.complain("informer %v at %d has %s@%d, listed: %v", in.interest, at, key, revisionOf(o), ok)
+			return fmt.Sprintf("at %d it has %s@%d, listed: %v", at, key, revisionOf(o), ok), nil
 		}
 	}
-	if len(stored) != len(want) {
-		m.complain("informer %v at %d has %d objects, listed %d", in.interest, at, len(stored), len(want))
+	switch {
+	case len(stored) != len(want):
+		return fmt.Sprintf("at %d it has %d objects, listed %d", at, len(stored), len(want)), nil
+	case !in.heardAll(want):
+		return fmt.Sprintf("its handler does not come to the state at %d", at), nil
 	}
-	// The handler hears of it a little later.
-	for !in.heardAll(want) {
-		in.mu.Lock()
-		moved := in.moved
-		in.mu.Unlock()
-		if in.heardAll(want) {
-			break
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			m.complain("handler of %v does not come to the state at %d", in.interest, at)
-			return
-		}
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for _, wrong := range in.wrong {
-		m.complain("handler of %v: %s", in.interest, wrong)
-	}
+	return "", nil
 }
 
 func (in *informed[T]) heardAll(want map[string]item) bool {
