@@ -115,6 +115,18 @@ CLUSTERS  = trireme.dev/test/...
 test-quick: $(REPORT) ## Unit tests of all modules: no root, any system, minutes
 	@set -o pipefail; go test -json -short $(GOTESTFLAGS) work | $(REPORT)
 
+# Each fuzz test for FUZZTIME, one after another; what fails is kept under testdata/fuzz and then fails in every test run.
+FUZZTIME ?= 30s
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz test for FUZZTIME (30s)
+	@grep -rlE '^func Fuzz' --include='*_test.go' client kit services test | while read -r file; do \
+		for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file); do \
+			echo "$$file: $$name"; \
+			go test "./$$(dirname $$file)" -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \
+		done; \
+	done
+
 .PHONY: test-race
 test-race: $(REPORT) ## The same under the race detector (needs a C compiler)
 	@tools/need.sh cc
@@ -212,9 +224,9 @@ cross: ## Everything compiles for linux/arm64 and darwin/arm64
 $(TOOLS)/buf: tools/buf/go.mod
 	$(call tool,buf,github.com/bufbuild/buf/cmd/buf,about 2.5 minutes on two cores)
 
-# One build writes both plugins.
+# One build writes all plugins.
 $(TOOLS)/protoc-gen-go: tools/protoc/go.mod
-	$(call tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc,half a minute)
+	$(call tool,protoc,google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc github.com/planetscale/vtprotobuf/cmd/protoc-gen-go-vtproto,half a minute)
 
 $(TOOLS)/grpcurl: tools/grpcurl/go.mod
 	$(call tool,grpcurl,github.com/fullstorydev/grpcurl/cmd/grpcurl,about a minute)

@@ -161,7 +161,7 @@ func (r *Resource[T]) invoke(ctx context.Context, verb string, request, response
 		return err
 	}
 	var trailer metadata.MD
-	err = r.conn.Invoke(ctx, path, request, response, grpc.Trailer(&trailer))
+	err = r.conn.Invoke(ctx, path, request, response, grpc.Trailer(&trailer), grpc.ForceCodecV2(newCodec()))
 	r.reportWarnings(trailer)
 	return apierr.FromStatus(err)
 }
@@ -176,12 +176,12 @@ func (r *Resource[T]) reportWarnings(trailer metadata.MD) {
 }
 
 // stream begins a server-streaming verb. It ends with ctx.
-func (r *Resource[T]) stream(ctx context.Context, verb string, request proto.Message, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (r *Resource[T]) stream(ctx context.Context, verb string, request proto.Message) (grpc.ClientStream, error) {
 	path, err := r.methods.path(verb)
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: verb, ServerStreams: true}, path, opts...)
+	s, err := r.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: verb, ServerStreams: true}, path, grpc.ForceCodecV2(newCodec()))
 	if err != nil {
 		return nil, apierr.FromStatus(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client/apierr"
@@ -47,7 +46,7 @@ func (r *Resource[T]) List(ctx context.Context, options ListOptions) (*List[T], 
 		Namespace: options.Namespace, LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector,
 		ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch,
 		Limit: options.Limit, Continue: options.Continue,
-	}, grpc.ForceCodecV2(newBytesCodec()))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +98,12 @@ type chunk[T Object] struct {
 }
 
 func (c *chunk[T]) decode(r *Resource[T], raw rawMessage) error {
+	defer raw.Free()
 	message, err := r.methods.newResponse("List")
 	if err != nil {
 		return err
 	}
-	if err := proto.Unmarshal(raw, message.Interface()); err != nil {
+	if err := unmarshal(raw.ReadOnlyData(), message.Interface()); err != nil {
 		return &apierr.Error{Reason: apierr.ReasonInternal, Kind: r.kind.Name, Message: "the list does not decode", Err: err}
 	}
 	fields := message.Descriptor().Fields()

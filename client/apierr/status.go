@@ -80,7 +80,7 @@ func ToStatus(err error) error {
 		info.Metadata["kind"] = e.Kind
 	}
 	if e.Key != "" {
-		info.Metadata["key"] = e.Key
+		info.Metadata["key"] = cut(e.Key, maxText)
 	}
 	if e.Continue != "" {
 		info.Metadata["continue"] = e.Continue
@@ -90,7 +90,7 @@ func ToStatus(err error) error {
 		bad := &errdetails.BadRequest{}
 		for _, v := range e.Violations {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: valid(v.Field), Description: valid(v.Message),
+				Field: cut(v.Field, maxText), Description: cut(v.Message, maxText),
 			})
 		}
 		details = append(details, bad)
@@ -98,15 +98,26 @@ func ToStatus(err error) error {
 	if e.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
 	}
-	st := status.New(code, valid(err.Error()))
+	st := status.New(code, cut(err.Error(), maxMessage))
 	if detailed, derr := st.WithDetails(details...); derr == nil {
 		st = detailed
 	}
 	return st.Err()
 }
 
-// valid makes s fit a protobuf string: users' bytes may stand in it.
-func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// An error travels in headers, which clients and proxies bound: it repeats no more of what the caller sent than helps.
+const (
+	maxText    = 4 << 10  // of one field, violation or key
+	maxMessage = 64 << 10 // of the whole message
+)
+
+// cut makes s fit a protobuf string of so many bytes: users' bytes may stand in it.
+func cut(s string, most int) string {
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
 
 // FromStatus turns what a gRPC call returned into an *Error. nil and io.EOF pass unchanged, as does an error that has
 // an Error in its chain already. CANCELLED and DEADLINE_EXCEEDED unwrap to the context's errors.

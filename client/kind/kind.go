@@ -7,6 +7,7 @@ package kind
 
 import (
 	"fmt"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -38,6 +39,10 @@ type Kind struct {
 	ServiceName protoreflect.FullName
 	// Service describes the verbs; nil where no such service is known.
 	Service protoreflect.ServiceDescriptor
+	// StoredAs is the message of the version that objects are stored in, where that is not this one; else empty.
+	StoredAs protoreflect.FullName
+	// StorageVersion is the form in which values of the kind are written; 0 where it is not stored itself.
+	StorageVersion byte
 }
 
 // New reads a kind from its message. service may be nil, and then the kind has no verbs. The error is about a message
@@ -64,7 +69,15 @@ func New(message protoreflect.MessageType, service protoreflect.ServiceDescripto
 		ShortNames: options.GetShortNames(), APIVersions: options.GetApiVersions(),
 		HasSpec: d.Fields().ByName("spec") != nil, HasStatus: d.Fields().ByName("status") != nil,
 		Options: options, Message: message, Service: service,
-		ServiceName: ServiceNameOf(d),
+		ServiceName: ServiceNameOf(d), StoredAs: protoreflect.FullName(options.GetStoredAs()),
+	}
+	switch version := options.GetStorageVersion(); {
+	case k.StoredAs != "" && version != 0:
+		return nil, fmt.Errorf("message %s: a kind that is stored as another has no storage_version", d.FullName())
+	case version > math.MaxUint8:
+		return nil, fmt.Errorf("message %s: storage_version %d does not fit into a byte", d.FullName(), version)
+	case k.StoredAs == "":
+		k.StorageVersion = max(byte(version), 1)
 	}
 	if service != nil && service.FullName() != k.ServiceName {
 		return nil, fmt.Errorf("message %s: its service is %s, not %s", d.FullName(), k.ServiceName, service.FullName())

@@ -17,7 +17,7 @@ func TestBuiltin(t *testing.T) {
 	for _, k := range r.All() {
 		names = append(names, k.String())
 	}
-	want := "Deployment.apps ReplicaSet.apps Component.component Lease.coordination ConfigMap.core Event.core Namespace.core Node.core " +
+	want := "Deployment.apps ReplicaSet.apps HorizontalPodAutoscaler.autoscaling Component.component Lease.coordination ConfigMap.core Event.core Namespace.core Node.core " +
 		"PersistentVolume.core PersistentVolumeClaim.core Pod.core Secret.core Service.core ServiceAccount.core PodDisruptionBudget.policy " +
 		"PodGroup.scheduling PriorityClass.scheduling Queue.scheduling Workload.scheduling CSINode.storage StorageClass.storage"
 	if got := strings.Join(names, " "); got != want {
@@ -45,6 +45,7 @@ func TestResolve(t *testing.T) {
 		"po": "Pod", "pods": "Pod", "Pod": "Pod", "PODS": "Pod", "pod.core": "Pod", "pods.v1.core": "Pod",
 		"deploy": "Deployment", "deploy.apps": "Deployment", "deployments.v1.apps": "Deployment",
 		"pc.scheduling.k8s.io": "PriorityClass", "services": "Service", "svc": "Service", "lease.coordination.k8s.io": "Lease",
+		"hpa": "HorizontalPodAutoscaler",
 	} {
 		if k, err := r.Resolve(name); err != nil || k.Name != want {
 			t.Errorf("Resolve(%q) = %v, %v; want %s", name, k, err, want)
@@ -53,6 +54,50 @@ func TestResolve(t *testing.T) {
 	for _, name := range []string{"", "pods.apps", "poodles"} {
 		if k, err := r.Resolve(name); err == nil {
 			t.Errorf("Resolve(%q) = %v", name, k)
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	r := kind.Builtin()
+	for name, want := range map[string]string{
+		"hpa": "trireme.autoscaling.v2", "hpa.autoscaling": "trireme.autoscaling.v2", "hpa.v2.autoscaling": "trireme.autoscaling.v2",
+		"hpa.v1.autoscaling": "trireme.autoscaling.v1",
+		"pg":                 "trireme.scheduling.v1", "podgroups.scheduling.k8s.io": "trireme.scheduling.v1", "podgroups.scheduling": "trireme.scheduling.v1",
+		"podgroups.v1beta1.scheduling.k8s.io":  "trireme.scheduling.v1",
+		"podgroups.v1alpha2.scheduling.k8s.io": "trireme.scheduling.v1alpha2",
+		// No other version goes by that group.
+		"podgroups.scheduling.x-k8s.io":         "trireme.coscheduling.v1alpha1",
+		"pgs":                                   "trireme.coscheduling.v1alpha1",
+		"PodGroup.v1alpha1.scheduling.x-k8s.io": "trireme.coscheduling.v1alpha1",
+	} {
+		k, err := r.Resolve(name)
+		if err != nil {
+			t.Errorf("Resolve(%q): %v", name, err)
+			continue
+		}
+		if got := string(k.Message.Descriptor().FullName().Parent()); got != want {
+			t.Errorf("Resolve(%q) = %s; want %s", name, got, want)
+		}
+	}
+	v1, ok := r.ByManifest("autoscaling/v1", "HorizontalPodAutoscaler")
+	if !ok {
+		t.Fatal("no autoscaling/v1")
+	}
+	v2, _ := r.ByManifest("autoscaling/v2", "HorizontalPodAutoscaler")
+	if v1 == v2 || r.Stored(v1) != v2 || r.Stored(v2) != v2 || v1.StorageVersion != 0 || v2.StorageVersion != 1 {
+		t.Errorf("v1 %v is stored as %v", v1, r.Stored(v1))
+	}
+	var versions []string
+	for _, k := range r.Versions(v1) {
+		versions = append(versions, k.APIVersion())
+	}
+	if got := strings.Join(versions, " "); got != "autoscaling/v2 autoscaling/v1" {
+		t.Errorf("versions %s", got)
+	}
+	for _, k := range r.All() {
+		if k.StoredAs != "" {
+			t.Errorf("%s is in All twice", k)
 		}
 	}
 }
@@ -67,7 +112,7 @@ func TestEveryServiceHasTheCommonShape(t *testing.T) {
 			}
 		}
 	}
-	for _, k := range kind.Builtin().All() {
+	for _, k := range kind.Builtin().Served() {
 		if k.Service == nil {
 			t.Errorf("%s has no service", k)
 			continue

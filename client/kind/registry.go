@@ -64,7 +64,8 @@ func (r *Registry) Add(k *Kind) error {
 }
 
 // aliases are all spellings that Resolve takes for the kind, in lower case: each name alone, with the group, and with
-// version and group, for Trireme's group and for those of the apiVersions.
+// version and group, for Trireme's group and for those of the apiVersions. Where they leave several versions of one kind,
+// Resolve takes the stored one.
 func (k *Kind) aliases() map[string]bool {
 	names := append([]string{k.Name, k.Plural}, k.ShortNames...)
 	suffixes := []string{"", "." + k.Group, "." + k.Version + "." + k.Group}
@@ -111,7 +112,7 @@ func (r *Registry) ByManifest(apiVersion, kind string) (*Kind, bool) {
 func (r *Registry) Resolve(name string) (*Kind, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	found := r.byAlias[strings.ToLower(name)]
+	found := r.preferred(r.byAlias[strings.ToLower(name)])
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("no kind is called %q", name)
@@ -126,6 +127,36 @@ func (r *Registry) Resolve(name string) (*Kind, error) {
 	return nil, fmt.Errorf("%q may mean %s", name, strings.Join(names, " or "))
 }
 
+// preferred leaves out the versions of kinds that are in the list themselves.
+func (r *Registry) preferred(found []*Kind) []*Kind {
+	return slices.DeleteFunc(slices.Clone(found), func(k *Kind) bool {
+		return k.StoredAs != "" && slices.Contains(found, r.byMessage[k.StoredAs])
+	})
+}
+
+// Stored returns the kind that objects of k are stored as: k itself, unless it is only another version. nil where that is
+// not in the registry.
+func (r *Registry) Stored(k *Kind) *Kind {
+	if k.StoredAs == "" {
+		return k
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byMessage[k.StoredAs]
+}
+
+// Versions returns all kinds under which the objects of k are served: the stored one first, then others by version.
+func (r *Registry) Versions(k *Kind) []*Kind {
+	stored := r.Stored(k)
+	versions := []*Kind{stored}
+	for _, other := range r.Served() {
+		if stored != nil && other.StoredAs == stored.Message.Descriptor().FullName() {
+			versions = append(versions, other)
+		}
+	}
+	return versions
+}
+
 // ByCategory returns the kinds that a category (all) stands for, in order of group and name.
 func (r *Registry) ByCategory(category string) []*Kind {
 	var kinds []*Kind
@@ -137,11 +168,33 @@ func (r *Registry) ByCategory(category string) []*Kind {
 	return kinds
 }
 
-// All returns every kind in order of group and name.
+// All returns every kind once, in the version that is stored, in order of group and name: whoever goes through all objects
+// goes through these.
 func (r *Registry) All() []*Kind {
+	return slices.DeleteFunc(r.Served(), func(k *Kind) bool { return k.StoredAs != "" })
+}
+
+// Served returns every kind in every version, in order of group, name and version.
+func (r *Registry) Served() []*Kind {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Clone(r.all)
+}
+
+// check holds the versions of a kind together.
+func (r *Registry) check() error {
+	for _, k := range r.Served() {
+		stored := r.Stored(k)
+		switch {
+		case stored == nil:
+			return fmt.Errorf("message %s is stored as %s, which is no kind", k.Message.Descriptor().FullName(), k.StoredAs)
+		case stored.StoredAs != "":
+			return fmt.Errorf("message %s is stored as %s, which is not stored itself", k.Message.Descriptor().FullName(), k.StoredAs)
+		case k.Group != stored.Group || k.Name != stored.Name || k.Plural != stored.Plural || k.Namespaced != stored.Namespaced:
+			return fmt.Errorf("message %s is stored as %s, which is another kind", k.Message.Descriptor().FullName(), k.StoredAs)
+		}
+	}
+	return nil
 }
 
 // Builtin returns a new registry of the kinds compiled into this program. A kind that declares itself badly is a
@@ -169,6 +222,9 @@ func fromTypes(types *protoregistry.Types, files *protoregistry.Files) (*Registr
 		}
 		return err == nil
 	})
+	if err == nil {
+		err = r.check()
+	}
 	return r, err
 }
 

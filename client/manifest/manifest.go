@@ -187,7 +187,7 @@ func (d *decoder) list(p *path, registry *kind.Registry, n *node, ofVersion, ofK
 // unknownKind says which of apiVersion and kind is wrong, and what there is instead.
 func (d *decoder) unknownKind(p *path, registry *kind.Registry, n *node, apiVersion, name string) {
 	var versions, names []string
-	for _, k := range registry.All() {
+	for _, k := range registry.Served() {
 		names = append(names, k.Name)
 		if k.Name == name {
 			versions = append(versions, k.APIVersions...)

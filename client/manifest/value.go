@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"trireme.dev/client/quantity"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 )
 
@@ -134,7 +134,7 @@ func (d *decoder) float(p *path, n *node) (float64, bool) {
 func (d *decoder) quantity(p *path, n *node) (protoreflect.Value, bool) {
 	switch n.shape {
 	case shapeText, shapeInteger, shapeFloat:
-		if _, err := resource.ParseQuantity(n.text); err != nil {
+		if _, err := quantity.Parse(n.text); err != nil {
 			d.fail(p, n.line, "%s is not a quantity; write a number with a suffix, as in 500m, 1.5 or 2Gi", n.describe())
 			return protoreflect.Value{}, false
 		}

@@ -4,6 +4,8 @@ package quantity
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -11,8 +13,23 @@ import (
 // Quantity is an exact decimal number with the suffix style that it is printed in. The zero value is 0.
 type Quantity struct{ q resource.Quantity }
 
+const (
+	// maxText and maxExponent bound what a quantity is read from. Nothing that is measured comes near; the arithmetic on
+	// a number with an exponent of a billion takes minutes and gigabytes, which one request must not cost.
+	maxText     = 128
+	maxExponent = 64
+)
+
 // Parse reads a quantity.
 func Parse(s string) (Quantity, error) {
+	if len(s) > maxText {
+		return Quantity{}, fmt.Errorf("quantity of %d bytes: at most %d are read", len(s), maxText)
+	}
+	if at := strings.LastIndexAny(s, "eE"); at >= 0 && at < len(s)-1 && s[at+1:] != "i" {
+		if n, err := strconv.Atoi(s[at+1:]); err != nil || n > maxExponent || n < -maxExponent {
+			return Quantity{}, fmt.Errorf("quantity %q: the exponent must be a number between -%d and %d", s, maxExponent, maxExponent)
+		}
+	}
 	q, err := resource.ParseQuantity(s)
 	if err != nil {
 		return Quantity{}, fmt.Errorf("quantity %q: %w", s, err)

@@ -1,6 +1,7 @@
 package quantity_test
 
 import (
+	"strings"
 	"testing"
 
 	"trireme.dev/client/quantity"
@@ -59,5 +60,17 @@ func TestArithmetic(t *testing.T) {
 	huge := parse(t, "9E")
 	if sum := huge.Add(huge); sum.Format() != "18E" {
 		t.Errorf("9E + 9E = %s", sum)
+	}
+}
+
+// A number that would take minutes to print is refused at once; exbibytes are no exponent.
+func TestExponents(t *testing.T) {
+	for text, good := range map[string]bool{
+		"1e3": true, "1E3": true, "1E": true, "1Ei": true, "2e-6": true, "1e64": true, "1e65": false, "e99999199": false,
+		"1e999999999": false, "1e-999999999": false, "1ee3": false, strings.Repeat("1", 129): false,
+	} {
+		if _, err := quantity.Parse(text); (err == nil) != good {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

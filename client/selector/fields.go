@@ -27,12 +27,12 @@ type Fields struct{ requirements []FieldRequirement }
 func ParseFields(s string) (*Fields, error) {
 	parsed, err := fields.ParseSelector(s)
 	if err != nil {
-		return nil, fmt.Errorf("field selector %q: %w", s, err)
+		return nil, fmt.Errorf("field selector %q: %w", brief(s), err)
 	}
 	f := &Fields{}
 	for _, r := range parsed.Requirements() {
 		if r.Field == "" {
-			return nil, fmt.Errorf("field selector %q: a field is missing", s)
+			return nil, fmt.Errorf("field selector %q: a field is missing", brief(s))
 		}
 		f.requirements = append(f.requirements, FieldRequirement{
 			Path: r.Field, Value: r.Value, Negated: r.Operator == selection.NotEquals,

@@ -3,6 +3,7 @@ package selector
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -23,9 +24,19 @@ func Nothing() *Labels { return &Labels{labels.Nothing()} }
 func ParseLabels(s string) (*Labels, error) {
 	parsed, err := labels.Parse(s)
 	if err != nil {
-		return nil, fmt.Errorf("label selector %q: %w", s, err)
+		return nil, fmt.Errorf("label selector %q: %s", brief(s), brief(err.Error()))
 	}
 	return &Labels{parsed}, nil
+}
+
+// maxQuoted is how much of a selector an error repeats.
+const maxQuoted = 1024
+
+func brief(text string) string {
+	if len(text) <= maxQuoted {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxQuoted], "") + "..."
 }
 
 // FromMap selects objects that have all these labels; an empty map selects everything.

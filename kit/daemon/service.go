@@ -61,6 +61,7 @@ func (p Program) Run(ctx context.Context, cfg telemetry.Config) error {
 	return Run(ctx,
 		Task{Name: p.Name, Run: func(ctx context.Context) error { defer cancel(); return service.Run(ctx) }},
 		Task{Name: "metrics", Run: func(ctx context.Context) error { return process.Run(ctx, ready) }},
+		Task{Name: "memory", Run: trim},
 	)
 }
 

@@ -28,6 +28,13 @@ import (
 // balance. Where the server goes away, the next in order is tried at once.
 const pickOne = `{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}`
 
+// Windows in which servers may send before the client has read. They hold a response of a list or a watch, so that neither
+// side stops within one. Fixed, because gRPC's own measuring of the line costs messages back and forth all the time.
+const (
+	streamWindow = 2 << 20
+	connWindow   = 4 << 20
+)
+
 // ClientConfig says how to reach a server.
 type ClientConfig struct {
 	// Address is "unix:///path/to/socket" or "host:port"; or several "host:port", separated by commas, of servers that
@@ -95,12 +102,12 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		ClientSpans(),
 		// The cluster's own traffic has no business with a proxy meant for the outside.
 		grpc.WithNoProxy(),
 		grpc.WithDefaultServiceConfig(pickOne),
 		// Ours is all there is: a name is not to wait for a TXT record, ten seconds where no name server knows of any.
 		grpc.WithDisableServiceConfig(),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		// gRPC's default grows to two minutes: a restarted gateway must be found at once.
@@ -109,6 +116,7 @@ func Dial(cfg ClientConfig, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 			MinConnectTimeout: 3 * time.Second,
 		}),
 	}
+	own = append(own, clientSpans()...)
 	own = append(own, clientMetrics(cfg.Address)...)
 	target := cfg.Address
 	if servers != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,8 +23,11 @@ type Caller struct {
 	// User is the certificate's common name, "admin" on the unix socket, "system:anonymous" on insecure TCP and where an
 	// open method is called without a certificate.
 	User string
-	// Groups are the certificate's organizations, "system:masters" on the unix socket.
+	// Groups are the certificate's organizations, "system:masters" on the unix socket, and "system:authenticated" of all
+	// who prove who they are.
 	Groups []string
+	// DNSNames are those of the certificate, sorted.
+	DNSNames []string
 }
 
 // CallerFrom returns who makes the call that ctx belongs to. False means ctx belongs to no call of a
@@ -57,6 +61,12 @@ type authInfo struct {
 	unproven bool
 }
 
+// authenticated is the group of all who prove who they are.
+const authenticated = "system:authenticated"
+
+// admin is who may open the socket of a process.
+var admin = Caller{User: "admin", Groups: []string{"system:masters", authenticated}}
+
 // anonymous is who shows nothing.
 var anonymous = Caller{User: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 
@@ -70,9 +80,12 @@ type serverCredentials struct {
 
 func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if !strings.HasPrefix(conn.LocalAddr().Network(), "tcp") {
+		caller := admin
+		if own, ok := conn.(ownConn); ok {
+			caller = own.caller
+		}
 		return conn, authInfo{
-			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-			caller:         Caller{User: "admin", Groups: []string{"system:masters"}},
+			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, caller: caller,
 		}, nil
 	}
 	if c.tls == nil {
@@ -94,10 +107,11 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 		return secure, authInfo{CommonAuthInfo: state.CommonAuthInfo, caller: anonymous, unproven: true}, nil
 	}
 	cert := state.State.PeerCertificates[0]
-	return secure, authInfo{
-		CommonAuthInfo: state.CommonAuthInfo, certificate: cert,
-		caller: Caller{User: cert.Subject.CommonName, Groups: cert.Subject.Organization},
-	}, nil
+	caller := Caller{
+		User: cert.Subject.CommonName, Groups: append(slices.Clone(cert.Subject.Organization), authenticated), DNSNames: slices.Clone(cert.DNSNames),
+	}
+	slices.Sort(caller.DNSNames)
+	return secure, authInfo{CommonAuthInfo: state.CommonAuthInfo, certificate: cert, caller: caller}, nil
 }
 
 func (serverCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {

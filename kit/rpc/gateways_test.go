@@ -163,13 +163,13 @@ func TestUnaryMethodsOfAnUnknownServiceFinish(t *testing.T) {
 	}
 }
 
-func TestLoopbackCallersAreAdmin(t *testing.T) {
+func TestLoopbackCallersAreWhoTheyWereSaidToBe(t *testing.T) {
 	srv, err := rpc.NewServer(rpc.ServerConfig{Name: "test"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	(&behaviour{unary: whoAmI}).register(srv)
-	lis := rpc.NewLoopback()
+	lis := rpc.NewLoopback(rpc.Caller{User: "own", Groups: []string{"system:masters"}})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ctx, lis) }()
@@ -177,7 +177,7 @@ func TestLoopbackCallersAreAdmin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := say(t.Context(), conn, ""); err != nil || got != "admin in system:masters" {
+	if got, err := say(t.Context(), conn, ""); err != nil || got != "own in system:masters" {
 		t.Errorf("call = %q, %v", got, err)
 	}
 	cancel()

@@ -152,12 +152,13 @@ func (s *Server) drainStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	defer cancel(nil)
 	stop := context.AfterFunc(s.drain, func() { cancel(errDraining) })
 	defer stop()
-	return next(srv, &drainingStream{ServerStream: ss, ctx: ctx})
+	return next(srv, &contextStream{ServerStream: ss, ctx: ctx})
 }
 
-type drainingStream struct {
+// contextStream is a stream whose handler sees another context.
+type contextStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (s *drainingStream) Context() context.Context { return s.ctx }
+func (s *contextStream) Context() context.Context { return s.ctx }

@@ -9,17 +9,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Loopback is a listener by which a process calls its own server without a network. Give it to Serve beside others; its
-// callers are admin, as on the unix socket.
+// Loopback is a listener by which a process calls its own server without a network. Give it to Serve beside others.
 type Loopback struct {
+	caller Caller
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-// NewLoopback returns a listener that nobody has called yet.
-func NewLoopback() *Loopback {
-	return &Loopback{conns: make(chan net.Conn), closed: make(chan struct{})}
+// NewLoopback returns a listener that nobody has called yet. Who calls there is caller.
+func NewLoopback(caller Caller) *Loopback {
+	return &Loopback{caller: caller, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // Accept implements net.Listener.
@@ -41,6 +41,12 @@ func (l *Loopback) Close() error {
 // Addr implements net.Listener.
 func (l *Loopback) Addr() net.Addr { return loopbackAddr{} }
 
+// ownConn is a connection of the process to itself.
+type ownConn struct {
+	net.Conn
+	caller Caller
+}
+
 type loopbackAddr struct{}
 
 func (loopbackAddr) Network() string { return "loopback" }
@@ -48,12 +54,17 @@ func (loopbackAddr) String() string  { return "loopback" }
 
 // Dial returns a connection to the server that serves on l. The caller closes it.
 func (l *Loopback) Dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return l.DialAs(l.caller, opts...)
+}
+
+// DialAs is Dial for another caller: only the process itself can say so.
+func (l *Loopback) DialAs(caller Caller, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			here, there := net.Pipe()
 			select {
-			case l.conns <- there:
+			case l.conns <- ownConn{there, caller}:
 				return here, nil
 			case <-l.closed:
 				return nil, net.ErrClosed

@@ -94,7 +94,7 @@ func TestOnlyOpenMethodsAreCalledWithoutACertificate(t *testing.T) {
 	}
 	admin := issue(t, dir, "admin", pki.Identity{CommonName: "admin", Organizations: []string{"system:masters"}})
 	conn := dial(t, clientOf(admin, srv.Addr()))
-	if who, err := say(t.Context(), conn, ""); err != nil || who != "admin in system:masters" {
+	if who, err := say(t.Context(), conn, ""); err != nil || who != "admin in system:masters,system:authenticated" {
 		t.Errorf("with a certificate: %q, %v", who, err)
 	}
 	if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {

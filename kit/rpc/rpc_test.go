@@ -152,9 +152,9 @@ func TestOneServerKnowsCallersOfEveryListener(t *testing.T) {
 		cfg  rpc.ClientConfig
 		want string // empty: must be refused
 	}{
-		{"socket", rpc.ClientConfig{Address: "unix://" + socket}, "admin in system:masters"},
-		{"certificate", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA}, "system:node:a in system:nodes"},
-		{"server by another name", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA, ServerName: "gateway"}, "system:node:a in system:nodes"},
+		{"socket", rpc.ClientConfig{Address: "unix://" + socket}, "admin in system:masters,system:authenticated"},
+		{"certificate", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA}, "system:node:a in system:nodes,system:authenticated"},
+		{"server by another name", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA, ServerName: "gateway"}, "system:node:a in system:nodes,system:authenticated"},
 		{"wrong server name", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA, ServerName: "elsewhere"}, ""},
 		{"another CA's certificate", rpc.ClientConfig{Address: addr, CertFile: stranger.Cert, KeyFile: stranger.Key, CAFile: client.CA}, ""},
 		{"plain TCP", rpc.ClientConfig{Address: addr, InsecureTCP: true}, ""},
@@ -397,7 +397,7 @@ func TestReflectionAndUnknownServices(t *testing.T) {
 			return errors.Join(err, ss.SendMsg(wrapperspb.String(method+" by "+who)))
 		}))
 	conn := dial(t, rpc.ClientConfig{Address: "unix://" + gateway})
-	if out, err := say(t.Context(), conn, ""); err != nil || out != "/test.Echo/Say by admin in system:masters" {
+	if out, err := say(t.Context(), conn, ""); err != nil || out != "/test.Echo/Say by admin in system:masters,system:authenticated" {
 		t.Errorf("call of an unregistered service = %q, %v", out, err)
 	}
 	if _, err := say(t.Context(), conn, "missing"); status.Code(err) != codes.NotFound {

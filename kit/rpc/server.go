@@ -68,6 +68,7 @@ type Server struct {
 	logger *slog.Logger
 	grpc   *grpc.Server
 	health *health.Server
+	crew   *crew
 	drain  context.Context // ends when Run stops: streams end with it
 	stop   context.CancelCauseFunc
 	ready  chan struct{}
@@ -85,12 +86,11 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 		}
 		creds.tls = credentials.NewTLS(conf)
 	}
-	s := &Server{cfg: cfg, logger: logger, health: health.NewServer(), ready: make(chan struct{})}
+	s := &Server{cfg: cfg, logger: logger, health: health.NewServer(), ready: make(chan struct{}), crew: newCrew()}
 	s.drain, s.stop = context.WithCancelCause(context.Background())
 
 	own := []grpc.ServerOption{
 		grpc.Creds(creds),
-		ServerSpans(),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -102,8 +102,9 @@ func NewServer(cfg ServerConfig, logger *slog.Logger, opts ...grpc.ServerOption)
 			s.mapErrorsUnary, // everything outside it sees statuses only
 			s.knownUnary,     // innermost of ours: what it refuses is logged and mapped like other errors
 		),
-		grpc.ChainStreamInterceptor(s.recoverStream, s.logStream, s.drainStream, s.mapErrorsStream, s.knownStream),
+		grpc.ChainStreamInterceptor(s.crewStream, s.recoverStream, s.logStream, s.drainStream, s.mapErrorsStream, s.knownStream),
 	}
+	own = append(own, serverSpans()...)
 	s.grpc = grpc.NewServer(append(own, opts...)...)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
@@ -185,6 +186,7 @@ func (s *Server) Serve(ctx context.Context, lis ...net.Listener) error {
 	notify("STOPPING=1")
 	s.shutdown()
 	wg.Wait()
+	close(s.crew.over)
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("server %s: %w", s.cfg.Name, err)
 	}

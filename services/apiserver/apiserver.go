@@ -1,7 +1,7 @@
 // Package apiserver is the gateway: the one place where Trireme's chains meet. It serves every kind over gRPC and keeps
 // their objects in etcd, its own or another. It runs no controllers and places no pods.
 //
-// The chain of a request is gateway → admission → registry → storage; what has been stored comes back to watchers
+// The chain of a request is gateway → authorization → admission → registry → storage; what has been stored comes back to watchers
 // through watchcache. internal/server wires it; this file chooses the store and the listeners.
 package apiserver
 
@@ -20,6 +20,8 @@ import (
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/pki"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/services/apiserver/internal/audit"
+	"trireme.dev/services/apiserver/internal/request"
 	"trireme.dev/services/apiserver/internal/server"
 	"trireme.dev/services/apiserver/internal/storage/etcd"
 	"trireme.dev/services/apiserver/internal/storage/etcd/embedded"
@@ -125,12 +127,18 @@ func (s *Server) serve(ctx context.Context, store *etcd.Store) error {
 			return fmt.Errorf("--ca-key: %w", err)
 		}
 	}
-	own := rpc.NewLoopback()
+	own := rpc.NewLoopback(rpc.Caller{User: request.UserGateway, Groups: []string{request.GroupMasters}})
+	log, err := s.auditLog()
+	if err != nil {
+		return err
+	}
 	srv, err := server.New(server.Deps{
 		CA:       ca,
+		Audit:    log,
 		Store:    store,
 		DialNode: s.dialNode,
 		Logger:   s.logger,
+		EventTTL: s.cfg.EventTTL,
 		RPC: rpc.ServerConfig{
 			Name: "apiserver", UnixSocket: s.cfg.Socket, TCP: s.cfg.Listen,
 			CertFile: s.cfg.CertFile, KeyFile: s.cfg.KeyFile, CAFile: s.cfg.CAFile, InsecureTCP: s.cfg.Insecure,
@@ -161,6 +169,21 @@ func (s *Server) serve(ctx context.Context, store *etcd.Store) error {
 			return nil
 		}},
 	)
+}
+
+// auditLog makes what calls are told to; nil where nobody wants to know.
+func (s *Server) auditLog() (*audit.Log, error) {
+	if s.cfg.AuditLog == "" {
+		return nil, nil
+	}
+	cfg := audit.Config{File: s.cfg.AuditLog, MaxSize: s.cfg.AuditMaxSize, MaxFiles: s.cfg.AuditMaxFiles, Logger: s.logger}
+	if s.cfg.AuditPolicy != "" {
+		var err error
+		if cfg.Policy, err = audit.Load(s.cfg.AuditPolicy); err != nil {
+			return nil, fmt.Errorf("--audit-policy: %w", err)
+		}
+	}
+	return audit.New(cfg), nil
 }
 
 // dialNode connects to a node's agent, whose certificate must name the node.

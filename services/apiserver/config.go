@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -27,9 +28,18 @@ type Config struct {
 	CertFile, KeyFile, CAFile string
 	// CAKeyFile is the key of CAFile's CA. With it the gateway gives machines that join their certificates.
 	CAKeyFile string
+	// EventTTL is how long events are kept after they were last written; an hour where 0.
+	EventTTL time.Duration
 	// Insecure serves TCP, and reaches node agents, without TLS: whoever can connect may do anything. Never outside of
 	// experiments.
 	Insecure bool
+
+	// AuditLog is the file to which calls are told as Kubernetes' audit events; "-" is standard output, empty is nowhere.
+	AuditLog string
+	// AuditPolicy is a file of kind Policy, audit.k8s.io/v1, that says which; without it, all writes and what is refused.
+	AuditPolicy string
+	// AuditMaxSize in MiB after which a new file is begun; 100 where 0. AuditMaxFiles old ones are kept; all where 0.
+	AuditMaxSize, AuditMaxFiles int
 }
 
 // AddFlags registers the flags of all fields.
@@ -46,6 +56,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KeyFile, "key", c.KeyFile, "`file` with its key")
 	fs.StringVar(&c.CAFile, "ca", c.CAFile, "`file` with the cluster's CA")
 	fs.StringVar(&c.CAKeyFile, "ca-key", c.CAKeyFile, "`file` with the CA's key, to sign the certificates of nodes that join")
+	fs.StringVar(&c.AuditLog, "audit-log", c.AuditLog, "`file` for Kubernetes' audit events, - for standard output")
+	fs.StringVar(&c.AuditPolicy, "audit-policy", c.AuditPolicy, "`file` of kind Policy (audit.k8s.io/v1) that says which calls are told of; without it, all writes and what is refused")
+	fs.IntVar(&c.AuditMaxSize, "audit-max-size", c.AuditMaxSize, "`MiB` after which a new audit log is begun, 100 by default")
+	fs.IntVar(&c.AuditMaxFiles, "audit-max-files", c.AuditMaxFiles, "`number` of old audit logs that are kept, all by default")
+	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "`time` for which events are kept after they were last written, 1h by default")
 	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "serve TCP without TLS: whoever can connect may do anything")
 }
 
@@ -65,11 +80,20 @@ func (c *Config) Validate() error {
 	if some(etcdTLS) && !all(etcdTLS) {
 		errs = append(errs, errors.New("--etcd-cert, --etcd-key and --etcd-ca belong together"))
 	}
+	if c.EventTTL != 0 && c.EventTTL < time.Second {
+		errs = append(errs, fmt.Errorf("--event-ttl %s: want a second or more", c.EventTTL))
+	}
 	if c.Socket == "" && c.Listen == "" {
 		errs = append(errs, errors.New("--socket or --listen: one is needed"))
 	}
 	if c.Listen != "" && !c.Insecure && !all([]string{c.CertFile, c.KeyFile, c.CAFile}) {
 		errs = append(errs, errors.New("--listen needs --cert, --key and --ca (or --insecure)"))
+	}
+	if c.AuditLog == "" && (c.AuditPolicy != "" || c.AuditMaxSize != 0 || c.AuditMaxFiles != 0) {
+		errs = append(errs, errors.New("--audit-policy, --audit-max-size and --audit-max-files need --audit-log, the file to write to"))
+	}
+	if c.AuditMaxSize < 0 || c.AuditMaxFiles < 0 {
+		errs = append(errs, errors.New("--audit-max-size and --audit-max-files: want 0 or more"))
 	}
 	if c.CAKeyFile != "" && c.CAFile == "" {
 		errs = append(errs, errors.New("--ca-key needs --ca, the certificate that it belongs to"))

@@ -84,7 +84,7 @@ func TestTraceOfOnePod(t *testing.T) {
 	spans := awaitSpans(t, r, traceOf(p.GetMetadata()), "scheduleOne", 1)
 	spans = slices.DeleteFunc(spans, func(s telemetrytest.Span) bool {
 		// What is the gateway's own is not this test's business.
-		return s.Name == "admission" || s.Name == "Txn" || s.Name == "wait for storage"
+		return slices.Contains([]string{"Authentication", "Authorization", "Admission", "Txn", "wait for storage"}, s.Name)
 	})
 	creation := slices.IndexFunc(spans, func(s telemetrytest.Span) bool { return s.Parent == "" })
 	if creation < 0 {

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -24,6 +26,8 @@ import (
 
 	"trireme.dev/client/kind"
 	_ "trireme.dev/proto/gen/trireme/apps/v1"         // its kinds
+	_ "trireme.dev/proto/gen/trireme/autoscaling/v1"  // its kinds
+	_ "trireme.dev/proto/gen/trireme/autoscaling/v2"  // its kinds
 	_ "trireme.dev/proto/gen/trireme/component/v1"    // its kinds
 	_ "trireme.dev/proto/gen/trireme/coordination/v1" // its kinds
 	_ "trireme.dev/proto/gen/trireme/core/v1"         // its kinds
@@ -35,11 +39,12 @@ import (
 
 // otherShape are the apiVersions that k8s.io/api cannot be asked about.
 var otherShape = map[string]string{
-	"scheduling.k8s.io/v1alpha2 PodGroup": "older than the oldest version in k8s.io/api",
-	"scheduling.k8s.io/v1alpha2 Workload": "older than the oldest version in k8s.io/api",
-	"scheduling.trireme.dev/v1 Queue":     "Kubernetes has no such kind",
-	"component.trireme.dev/v1 Component":  "Kubernetes has no such kind",
-	"events.k8s.io/v1 Event":              "the same kind under other field names, which event.proto names; we print v1",
+	"scheduling.k8s.io/v1alpha2 PodGroup":   "older than the oldest version in k8s.io/api",
+	"scheduling.x-k8s.io/v1alpha1 PodGroup": "of scheduler-plugins, which is not in k8s.io/api",
+	"component.trireme.dev/v1 Component":    "Kubernetes has no such kind",
+	"events.k8s.io/v1 Event":                "the same kind under other field names, which event.proto names; we print v1",
+	"scheduling.k8s.io/v1alpha2 Workload":   "older than the oldest version in k8s.io/api",
+	"scheduling.trireme.dev/v1 Queue":       "Kubernetes has no such kind",
 }
 
 // kubernetesScheme knows Kubernetes' own types of the groups that we have.
@@ -47,7 +52,7 @@ func kubernetesScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
 		policyv1.AddToScheme, storagev1.AddToScheme, schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme, schedulingv1alpha3.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
@@ -89,7 +94,7 @@ func (p pair) fresh(t testing.TB, scheme *runtime.Scheme) any {
 func pairs(t testing.TB) []pair {
 	t.Helper()
 	var all []pair
-	for _, k := range kind.Builtin().All() {
+	for _, k := range kind.Builtin().Served() {
 		for _, apiVersion := range k.APIVersions {
 			p := pair{kind: k, apiVersion: apiVersion, gvk: schema.FromAPIVersionAndKind(apiVersion, k.Name)}
 			if otherShape[p.String()] == "" {

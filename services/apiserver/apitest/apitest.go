@@ -19,6 +19,7 @@ import (
 
 	"trireme.dev/kit/pki"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/services/apiserver/internal/audit"
 	"trireme.dev/services/apiserver/internal/gateway"
 	"trireme.dev/services/apiserver/internal/server"
 	"trireme.dev/services/apiserver/internal/storage"
@@ -40,25 +41,42 @@ type Server struct {
 	store *memory.Store
 	conn  *grpc.ClientConn
 	lis   *bufconn.Listener
+	own   *rpc.Loopback
 
 	mu    sync.Mutex
 	fault func(Operation) error
 	dial  func(node, address string) (*grpc.ClientConn, error)
 }
 
+// Config of a gateway.
+type Config struct {
+	// AuditLog is a file that calls are told to; empty for none.
+	AuditLog string
+}
+
 // New starts a gateway and waits until it serves. It is stopped, and has ended, before the test does. Works inside a
 // synctest bubble.
 func New(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{lis: bufconn.Listen(1 << 20)}
+	return NewConfigured(t, Config{})
+}
+
+// NewConfigured is New with a configuration.
+func NewConfigured(t testing.TB, cfg Config) *Server {
+	t.Helper()
+	s := &Server{lis: bufconn.Listen(1 << 20), own: rpc.NewLoopback(rpc.Caller{})}
 	s.store = memory.New(memory.Config{Fault: s.decide})
 	logger := slog.New(slog.DiscardHandler)
 	ca, err := pki.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+	var log *audit.Log
+	if cfg.AuditLog != "" {
+		log = audit.New(audit.Config{File: cfg.AuditLog, Logger: logger})
+	}
 	srv, err := server.New(server.Deps{
-		Store: s.store, DialNode: s.dialNode, Logger: logger, RPC: rpc.ServerConfig{Name: "apiserver"}, CA: ca,
+		Audit: log, Store: s.store, DialNode: s.dialNode, Logger: logger, RPC: rpc.ServerConfig{Name: "apiserver"}, CA: ca,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +86,7 @@ func New(t testing.TB) *Server {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx, s.lis) }()
+	go func() { ended <- srv.Run(ctx, s.lis, s.own) }()
 	t.Cleanup(func() {
 		_ = s.conn.Close() // a test may have closed it
 		cancel()
@@ -148,6 +166,11 @@ func (s *Server) carry(ctx context.Context, outside net.Conn) {
 	wg.Wait()
 }
 
+// DialAs makes a connection of any caller, which whoever asks for it closes.
+func (s *Server) DialAs(caller rpc.Caller) (*grpc.ClientConn, error) {
+	return s.own.DialAs(caller, rpc.ClientSpans())
+}
+
 // SetFault decides from now on which operations of the store fail; nil for none.
 func (s *Server) SetFault(fault func(Operation) error) {
 	s.mu.Lock()
@@ -206,4 +229,14 @@ func (s *Server) Put(t testing.TB, key string, value []byte) {
 	if _, err := s.store.Commit(t.Context(), storage.Txn{Then: []storage.Op{{Key: key, Value: value}}}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Stored returns the bytes under a key as they are in the store.
+func (s *Server) Stored(t testing.TB, key string) []byte {
+	t.Helper()
+	entry, found, _, err := s.store.Get(t.Context(), key)
+	if err != nil || !found {
+		t.Fatalf("%s: found %v, %v", key, found, err)
+	}
+	return entry.Value
 }

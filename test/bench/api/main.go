@@ -13,6 +13,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,18 +29,20 @@ import (
 type config struct {
 	client        rpc.ClientConfig
 	out           string
-	pid           int
+	pid, etcdPID  int
 	etcd, gateway string
 
 	nodes, pods, writers, watchers, nodeWatchers, lists int
 
 	step, settle time.Duration
-	rates        int
+	rates, most  int
+	only         string
+	neverRead    int
 }
 
 func main() {
 	var c config
-	flag.StringVar(&c.client.Address, "address", "", "`address` of the gateway: host:port or unix:///path; empty starts one")
+	flag.StringVar(&c.client.Address, "apiserver", "", "`address` of the gateway: host:port or unix:///path; empty starts one")
 	flag.StringVar(&c.client.CertFile, "cert", "", "`file` with the client's certificate")
 	flag.StringVar(&c.client.KeyFile, "key", "", "`file` with its key")
 	flag.StringVar(&c.client.CAFile, "ca", "", "`file` with the cluster's CA")
@@ -50,12 +55,20 @@ func main() {
 	flag.IntVar(&c.pods, "pods", 11000, "pods present when they are listed")
 	flag.IntVar(&c.writers, "writers", 32, "writers that create pods at once")
 	flag.IntVar(&c.watchers, "watchers", 100, "watchers of all pods, each with a connection of its own")
+	flag.IntVar(&c.neverRead, "never-read", 0, "watchers of all pods beside them that never read what they are sent")
 	flag.IntVar(&c.nodeWatchers, "node-watchers", 5000, "most watchers of one node's pods each")
 	flag.IntVar(&c.lists, "lists", 9, "lists, of which the median counts")
 	flag.DurationVar(&c.step, "step", 6*time.Second, "how long each rate is held")
 	flag.DurationVar(&c.settle, "settle", 100*time.Second, "how long the gateway is left alone after the load before its memory is read: longer than it keeps young history")
 	flag.IntVar(&c.rates, "rates", 100, "creates a second at which the fan-out starts; each rate is a quarter above the one before")
+	flag.IntVar(&c.most, "most", 0, "creates a second at which the fan-out ends; 0 to go on until the watchers fall behind")
+	flag.StringVar(&c.only, "only", "", "`steps` to do, separated by commas, in this order: etcd, ceilings, idle, nodes, creates, lists, memory, nodewatch, fanout; empty for all; without nodes the namespace is missing")
 	flag.Parse()
+	if os.Getenv("GOGC") == "" {
+		// A hundred clients in one process throw away what they decode. Twice as rarely as by default costs them a third less; more
+		// rarely still costs more, because memory that is touched for the first time is dear.
+		debug.SetGCPercent(200)
+	}
 	daemon.Main(func(ctx context.Context) error { return run(ctx, c) })
 }
 
@@ -63,30 +76,34 @@ func run(ctx context.Context, c config) (err error) {
 	var results measure.Results
 	var puts float64
 	if c.client.Address == "" {
-		if puts, err = measure.GoBenchmark(ctx, "services/apiserver", "./internal/storage/etcd", "", "BenchmarkTxnPut", "puts/s"); err != nil {
-			return err
+		if c.wants("etcd") {
+			if puts, err = measure.GoBenchmark(ctx, "services/apiserver", "./internal/storage/etcd", "", "BenchmarkTxnPut", "puts/s"); err != nil {
+				return err
+			}
 		}
 		l, err := startLocal(ctx, c)
 		if err != nil {
 			return err
 		}
 		defer l.stop()
-		c.client, c.pid = l.client, l.gateway.Process.Pid
+		c.client, c.pid, c.etcdPID = l.client, l.gateway.Process.Pid, l.etcd.Process.Pid
 	}
 	d := &driver{config: c, run: fmt.Sprintf("bench-%x", time.Now().UnixNano()&0xffffff)}
 	defer d.close()
 	if d.conn, err = d.dial(); err != nil {
 		return err
 	}
-	ceilings, err := measureCeilings(ctx, c.watchers)
-	if err != nil {
-		return err
-	}
+	var ceilings ceilings
 	steps := []struct {
-		what string
+		name string
 		do   func(context.Context) error
 	}{
-		{"idle memory", func(ctx context.Context) error { return d.memory(ctx, &results, "api.rss_idle_mb", 10*time.Second) }},
+		{"ceilings", func(ctx context.Context) error {
+			var err error
+			ceilings, err = measureCeilings(ctx, c.watchers)
+			return err
+		}},
+		{"idle", func(ctx context.Context) error { return d.memory(ctx, &results, "api.rss_idle_mb", 10*time.Second) }},
 		{"nodes", d.createNodes},
 		{"creates", func(ctx context.Context) error {
 			rate, err := d.createPods(ctx)
@@ -95,22 +112,32 @@ func run(ctx context.Context, c config) (err error) {
 		}},
 		{"lists", func(ctx context.Context) error { return d.list(ctx, &results) }},
 		{"memory", func(ctx context.Context) error { return d.memory(ctx, &results, "api.rss_11k_mb", d.settle) }},
-		{"node watchers", func(ctx context.Context) error { return d.watchNodes(ctx, &results) }},
-		{"fan-out", func(ctx context.Context) error { return d.fanOut(ctx, &results, ceilings.single) }},
+		{"nodewatch", func(ctx context.Context) error { return d.watchNodes(ctx, &results) }},
+		{"fanout", func(ctx context.Context) error { return d.fanOut(ctx, &results, ceilings.single) }},
 	}
 	for _, s := range steps {
+		if !c.wants(s.name) {
+			continue
+		}
 		begin := time.Now()
 		if err := s.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", s.what, err)
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		fmt.Fprintf(os.Stderr, "%s: %s\n", s.what, time.Since(begin).Round(time.Millisecond))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", s.name, time.Since(begin).Round(time.Millisecond))
 	}
-	results.Add("grpc.streams_events_per_s", ceilings.single, "1/s", 0)
-	results.Add("grpc.streams_batched_events_per_s", ceilings.batched, "1/s", 0)
+	if ceilings.single > 0 {
+		results.Add("grpc.streams_events_per_s", ceilings.single, "1/s", 0)
+		results.Add("grpc.streams_batched_events_per_s", ceilings.batched, "1/s", 0)
+	}
 	if puts > 0 {
 		results.Add("etcd.txn_put_per_s", puts, "1/s", 0)
 	}
 	return results.Report(filepath.Join(c.out, "api.jsonl"), "LIMIT")
+}
+
+// wants reports whether a step is to be done.
+func (c *config) wants(step string) bool {
+	return c.only == "" || slices.Contains(strings.Split(c.only, ","), step)
 }
 
 // driver drives one gateway.

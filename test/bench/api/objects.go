@@ -102,15 +102,14 @@ func (d *driver) createPods(ctx context.Context) (float64, error) {
 	return float64(d.pods) / time.Since(begin).Seconds(), err
 }
 
-func (d *driver) bind(ctx context.Context, pods corev1.PodServiceClient, name, node string) error {
-	resp, err := pods.Bind(ctx, &corev1.BindRequest{Groups: []*corev1.BindGroup{{Bindings: []*corev1.Binding{{
-		Namespace: d.run, PodName: name, NodeName: node,
-	}}}}})
+// bind binds pods as one gang: in one transaction.
+func (d *driver) bind(ctx context.Context, pods corev1.PodServiceClient, gang ...*corev1.Binding) error {
+	resp, err := pods.Bind(ctx, &corev1.BindRequest{Groups: []*corev1.BindGroup{{Bindings: gang}}})
 	if err != nil {
 		return err
 	}
 	if e := resp.GetResults()[0].GetError(); e != nil {
-		return fmt.Errorf("bind %s: %s", name, e.GetMessage())
+		return fmt.Errorf("bind %s: %s", gang[0].GetPodName(), e.GetMessage())
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func (c *cli) apiResourcesCommand() *cobra.Command {
 			}
 			lines := [][]string{{"NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"}}
 			if output == "wide" {
-				lines[0] = append(lines[0], "CATEGORIES", "SERVICE")
+				lines[0] = append(lines[0], "VERSIONS", "CATEGORIES", "SERVICE")
 			}
 			for _, k := range c.registry.All() {
 				if output == "name" {
@@ -115,7 +115,11 @@ func (c *cli) apiResourcesCommand() *cobra.Command {
 				}
 				line := []string{k.Plural, strings.Join(k.ShortNames, ","), k.APIVersion(), fmt.Sprint(k.Namespaced), k.Name}
 				if output == "wide" {
-					line = append(line, strings.Join(k.Options.GetCategories(), ","), string(k.ServiceName))
+					var versions []string
+					for _, v := range c.registry.Versions(k) {
+						versions = append(versions, v.APIVersions...)
+					}
+					line = append(line, strings.Join(versions, ","), strings.Join(k.Options.GetCategories(), ","), string(k.ServiceName))
 				}
 				lines = append(lines, line)
 			}

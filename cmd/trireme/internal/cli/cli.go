@@ -82,7 +82,7 @@ func AddTo(root *cobra.Command, deps Deps) {
 	node.GroupID = "nodes"
 	root.AddCommand(node)
 	group("care", "Look after the cluster:",
-		c.statusCommand(), c.backupCommand(), c.defragmentCommand())
+		c.statusCommand(), c.backupCommand(), c.defragmentCommand(), c.migrateStorageCommand())
 	group("about", "Find your way:",
 		c.versionCommand(), c.clusterInfoCommand(), c.configCommand(), c.apiResourcesCommand(), c.explainCommand())
 	usageErrors(root)

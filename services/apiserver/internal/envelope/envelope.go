@@ -16,7 +16,9 @@ import (
 const (
 	// plain is the envelope byte of values stored as they are; others are free for encryption.
 	plain = 0x01
-	// version is the storage version: the schema the bytes were written in.
+	// unreadable begins what Unreadable returns; nothing is stored under it.
+	unreadable = 0x00
+	// version is the storage version of the present form. What is stored in others, storage/format brings to it.
 	version = 0x01
 
 	metadataTag        = 0x0a // field 1, length-delimited
@@ -45,6 +47,7 @@ func Encode(obj Object) ([]byte, error) {
 	opts := proto.MarshalOptions{Deterministic: true}
 	stored := make([]byte, 2, 2+opts.Size(obj))
 	stored[0], stored[1] = plain, version
+	opts.UseCachedSize = true // nothing has changed since Size
 	stored, err := opts.MarshalAppend(stored, obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", obj.ProtoReflect().Descriptor().FullName(), err)
@@ -57,11 +60,15 @@ func Encode(obj Object) ([]byte, error) {
 
 // Open returns the protobuf within a stored value, or says why the value is none of ours. The bytes are shared.
 func Open(stored []byte) ([]byte, error) {
-	if len(stored) < 2 || stored[0] != plain {
+	switch {
+	case len(stored) == 0:
+		return nil, fmt.Errorf("stored value is empty")
+	case stored[0] == unreadable:
+		return nil, fmt.Errorf("stored value: %.200q", stored[1:])
+	case stored[0] != plain || len(stored) < 2:
 		return nil, fmt.Errorf("stored value does not begin with a known envelope")
-	}
-	if stored[1] != version {
-		return nil, fmt.Errorf("stored value has storage version %d, %d is known", stored[1], version)
+	case stored[1] != version:
+		return nil, fmt.Errorf("stored value has storage version %d, which is not known", stored[1])
 	}
 	payload := stored[2:]
 	if _, _, err := split(payload); err != nil {
@@ -69,6 +76,26 @@ func Open(stored []byte) ([]byte, error) {
 	}
 	return payload, nil
 }
+
+// Unreadable returns a value that Open refuses, with the reason.
+func Unreadable(reason string) []byte { return append([]byte{unreadable}, reason...) }
+
+// Version returns the storage version of a value as it is in the store, and its protobuf; false where the value is none
+// of ours.
+func Version(stored []byte) (version byte, payload []byte, ok bool) {
+	if len(stored) < 2 || stored[0] != plain {
+		return 0, nil, false
+	}
+	return stored[1], stored[2:], true
+}
+
+// WithVersion returns a value of that storage version.
+func WithVersion(version byte, payload []byte) []byte {
+	return append(append(make([]byte, 0, 2+len(payload)), plain, version), payload...)
+}
+
+// Current is the storage version of the present form, which Open knows alone.
+const Current byte = version
 
 // split returns the bytes of the leading metadata and what follows it.
 func split(payload []byte) (meta, rest []byte, err error) {
@@ -105,41 +132,34 @@ func Size(payload []byte, revision int64) int {
 	return 1 + protowire.SizeVarint(uint64(n)) + n + len(rest)
 }
 
-// Append adds the object to dst with resource_version set: the leading metadata field grows by it. The payload must
+// Append adds the object to dst with resource_version set: it comes first in the leading metadata field. The payload must
 // come from Open.
 func Append(dst, payload []byte, revision int64) []byte {
+	dst, rest := appendHead(dst, payload, revision)
+	return append(dst, rest...)
+}
+
+// AppendParts adds the object to parts as Append would write it, in two slices: one with what is new, and one that is the
+// payload's own bytes. What is new is written to head, of which everything from start on belongs in front of the object; the
+// grown head is returned, to be used for more. The payload must come from Open.
+func AppendParts(parts [][]byte, head []byte, start int, payload []byte, revision int64) (grown [][]byte, rest []byte) {
+	head, own := appendHead(head, payload, revision)
+	return append(parts, head[start:len(head):len(head)], own), head
+}
+
+// appendHead adds what stands before the object's own bytes, which it returns. The resource_version comes first and not last
+// in metadata so that those are in one piece.
+func appendHead(dst, payload []byte, revision int64) (head, own []byte) {
 	meta, rest, err := split(payload)
 	if err != nil {
-		return dst
+		return dst, nil
 	}
 	n := digits(revision)
 	dst = append(dst, metadataTag)
 	dst = protowire.AppendVarint(dst, uint64(len(meta)+2+n))
-	dst = append(dst, meta...)
 	dst = append(dst, resourceVersionTag, byte(n))
 	dst = strconv.AppendInt(dst, revision, 10)
-	return append(dst, rest...)
-}
-
-// AppendParts adds the object to parts as Append would write it, as slices of which the long ones are the payload's own
-// bytes. What is new is written to head, of which everything from start on belongs in front of the object; the grown
-// head is returned, to be used for more. The payload must come from Open.
-func AppendParts(parts [][]byte, head []byte, start int, payload []byte, revision int64) (grown [][]byte, rest []byte) {
-	meta, tail, err := split(payload)
-	if err != nil {
-		return parts, head
-	}
-	n := digits(revision)
-	head = append(head, metadataTag)
-	head = protowire.AppendVarint(head, uint64(len(meta)+2+n))
-	mark := len(head)
-	head = append(head, resourceVersionTag, byte(n))
-	head = strconv.AppendInt(head, revision, 10)
-	parts = append(parts, head[start:mark:mark], meta, head[mark:len(head):len(head)])
-	if len(tail) > 0 {
-		parts = append(parts, tail)
-	}
-	return parts, head
+	return dst, payload[len(payload)-len(rest)-len(meta):]
 }
 
 func digits(n int64) int {

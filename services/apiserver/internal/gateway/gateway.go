@@ -1,7 +1,7 @@
 // Package gateway is the API on the wire: one table of methods behind gRPC's unknown-service handler, filled from the
 // registry's kinds, with messages passed on as bytes. It turns requests into calls of the registry, and streams to
-// pods' containers into calls of node agents. It decides nothing about objects. It is the outermost part of the chain
-// gateway → admission → registry → watchcache → storage.
+// pods' containers into calls of node agents. chain.go lists the stages that every call passes. It decides nothing about
+// objects. It is the outermost part of the chain gateway → authorization → admission → registry → watchcache → storage.
 package gateway
 
 import (
@@ -19,7 +19,8 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
-	"trireme.dev/kit/rpc"
+	"trireme.dev/services/apiserver/internal/audit"
+	"trireme.dev/services/apiserver/internal/authorization"
 	"trireme.dev/services/apiserver/internal/registry"
 	"trireme.dev/services/apiserver/internal/storage"
 )
@@ -31,7 +32,10 @@ const warningTrailer = "trireme-warning-bin"
 type Deps struct {
 	Registry *registry.Registry
 	// Store is the registry's, for what concerns it as a whole.
-	Store  storage.Store
+	Store      storage.Store
+	Authorizer *authorization.Authorizer
+	// Audit is told of calls; nil for nobody.
+	Audit  *audit.Log
 	Nodes  NodeDialer
 	Logger *slog.Logger
 }
@@ -39,14 +43,17 @@ type Deps struct {
 // Gateway answers calls. Create it with New, give its ServerOptions to the server, and
 // RegisterReflection.
 type Gateway struct {
-	registry *registry.Registry
-	store    storage.Store
-	nodes    *nodes
-	logger   *slog.Logger
-	unary    map[string]bool  // methods with an end, by the same
-	methods  map[string]*call // by /package.Service/Method
-	metrics  *metrics
-	services []protoreflect.ServiceDescriptor
+	registry   *registry.Registry
+	store      storage.Store
+	authorizer *authorization.Authorizer
+	audit      *audit.Log
+	nodes      *nodes
+	logger     *slog.Logger
+	chain      []stage
+	unary      map[string]bool  // methods with an end, by the same
+	methods    map[string]*call // by /package.Service/Method
+	metrics    *metrics
+	services   []protoreflect.ServiceDescriptor
 }
 
 // handler serves one method.
@@ -55,12 +62,19 @@ type handler func(ctx context.Context, s grpc.ServerStream) error
 // New builds the table.
 func New(deps Deps) (*Gateway, error) {
 	g := &Gateway{
-		registry: deps.Registry, store: deps.Store, logger: deps.Logger,
+		registry: deps.Registry, store: deps.Store, logger: deps.Logger, authorizer: deps.Authorizer, audit: deps.Audit,
 		nodes:   &nodes{registry: deps.Registry, dialer: deps.Nodes},
 		methods: map[string]*call{}, unary: map[string]bool{}, metrics: newMetrics(),
 	}
+	g.chain = g.stages()
 	for _, res := range deps.Registry.Resources() {
-		if err := g.add(res.Kind.Service, res.Kind, func(m string) handler { return g.verb(res, m) }, g.podVerb); err != nil {
+		if err := g.add(res.Kind.Service, res.Kind, func(m string) handler { return g.verb(res, m) },
+			func(m string) handler { return scaleVerb(res, m) }, g.podVerb); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range deps.Registry.Versions() {
+		if err := g.add(v.Kind.Service, v.Kind, func(m string) handler { return g.verb(v, m) }); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +103,7 @@ func (g *Gateway) add(service protoreflect.ServiceDescriptor, k *kind.Kind, sour
 			return fmt.Errorf("nothing serves %s", m.FullName())
 		}
 		full := "/" + string(service.FullName()) + "/" + string(m.Name())
-		g.methods[full] = newCall(k, string(m.Name()), h)
+		g.methods[full] = newCall(k, m, h)
 		g.unary[full] = !m.IsStreamingClient() && !m.IsStreamingServer() || m.Name() == "List"
 	}
 	return nil
@@ -99,11 +113,14 @@ func (g *Gateway) add(service protoreflect.ServiceDescriptor, k *kind.Kind, sour
 // stops. A list is one of them, a watch is not.
 func (g *Gateway) Unary(method string) bool { return g.unary[method] }
 
-// ServerOptions make a server hand all that it has no service for to the gateway.
+// ServerOptions make a server hand all that it has no service for to the gateway, and take the calls of its services through
+// the same stages.
 func (g *Gateway) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.UnknownServiceHandler(g.serve),
 		grpc.ForceServerCodecV2(Codec()),
+		grpc.ChainUnaryInterceptor(g.registeredUnary),
+		grpc.ChainStreamInterceptor(g.registeredStream),
 	}
 }
 
@@ -116,20 +133,28 @@ func (g *Gateway) serve(_ any, s grpc.ServerStream) error {
 	if c == nil {
 		return g.unknown(method)
 	}
-	return g.metrics.do(registry.WithCaller(s.Context(), callerName(s.Context())), c, s)
+	return g.measured(s.Context(), &exchange{ServerStream: s, call: c, serve: c.serve})
 }
 
-// callerName is what the caller goes by as owner of fields where it does not say: the name of its program or, of one that
-// goes by gRPC's own, that of its user.
-func callerName(ctx context.Context) string {
-	agent := metadata.ValueFromIncomingContext(ctx, "user-agent")
-	if len(agent) > 0 {
-		if program, _, _ := strings.Cut(agent[0], "/"); program != "" && !strings.HasPrefix(program, "grpc-") {
-			return program
-		}
+// registeredUnary takes a call of a service that the server has by itself through the stages: health, joining.
+func (g *Gateway) registeredUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+	x := &exchange{call: plainCall(info.FullMethod), serve: func(ctx context.Context, _ grpc.ServerStream) error {
+		resp, err = next(ctx, req)
+		return err
+	}}
+	if err := g.pass(ctx, x); err != nil {
+		return nil, err
 	}
-	caller, _ := rpc.CallerFrom(ctx)
-	return strings.TrimPrefix(caller.User, "system:")
+	return resp, nil
+}
+
+// registeredStream does so with streams. What the table serves goes through them further in.
+func (g *Gateway) registeredStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if srv == nil {
+		return next(srv, s)
+	}
+	x := &exchange{ServerStream: s, call: plainCall(info.FullMethod), serve: func(_ context.Context, _ grpc.ServerStream) error { return next(srv, s) }}
+	return g.pass(s.Context(), x)
 }
 
 func (g *Gateway) unknown(method string) error {
@@ -176,12 +201,18 @@ func sendMessage(s grpc.ServerStream, m proto.Message) error {
 
 // sendResult answers with an object as it is stored, and with the warnings about it.
 func sendResult(s grpc.ServerStream, r registry.Result) error {
-	if len(r.Warnings) > 0 {
-		md := metadata.MD{}
-		for _, w := range r.Warnings {
-			md.Append(warningTrailer, w)
-		}
-		s.SetTrailer(md)
-	}
+	warn(s, r.Warnings)
 	return s.SendMsg(frame(r.Bytes()))
+}
+
+// warn tells the caller, once the call ends.
+func warn(s grpc.ServerStream, warnings []string) {
+	if len(warnings) == 0 {
+		return
+	}
+	md := metadata.MD{}
+	for _, w := range warnings {
+		md.Append(warningTrailer, w)
+	}
+	s.SetTrailer(md)
 }

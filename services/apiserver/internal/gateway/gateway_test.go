@@ -28,7 +28,10 @@ import (
 	"trireme.dev/services/apiserver/apitest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The audit log's file keeps one for the life of the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
 
 func TestReflectionAndHealth(t *testing.T) {
 	s := apitest.New(t)
@@ -122,7 +125,7 @@ func TestWarningsTravelInTheTrailer(t *testing.T) {
 		Spec: &corev1.PodSpec{
 			HostUsers:  proto.Bool(false),
 			DnsPolicy:  proto.String("ClusterFirst"), // the default: not worth a warning
-			Containers: []*corev1.Container{{Name: "c", Image: "i", LivenessProbe: &corev1.Probe{}}},
+			Containers: []*corev1.Container{{Name: "c", Image: "i", LivenessProbe: &corev1.Probe{Grpc: &corev1.GRPCAction{Port: 1}}}},
 		},
 	}}, grpc.Trailer(&trailer))
 	if err != nil {

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/kind"
 	instruments "trireme.dev/client/metrics"
 	"trireme.dev/services/apiserver/internal/registry"
+	"trireme.dev/services/apiserver/internal/request"
 )
 
 // Bounds of Kubernetes.
@@ -45,9 +47,13 @@ func newMetrics() *metrics {
 	}
 }
 
-// call is one method of the table.
+// call is one method.
 type call struct {
-	serve handler
+	serve  handler
+	method *request.Method
+	reads  bool // its request says which object it is about
+	// input and output are what a call is made with and answered by; nil where that is not told.
+	input, output protoreflect.MessageType
 	// labels of all that is counted, and the option made of them once.
 	labels   [10]string
 	record   []metric.RecordOption
@@ -61,33 +67,72 @@ type call struct {
 }
 
 // verbs of Kubernetes by ours, and what they go to.
-var verbs = map[string]struct{ verb, subresource string }{
-	"Get": {"GET", ""}, "List": {"LIST", ""}, "Watch": {"WATCH", ""},
-	"GetScale": {"GET", "scale"}, "UpdateScale": {"PUT", "scale"},
-	"Create": {"POST", ""}, "Update": {"PUT", ""}, "UpdateStatus": {"PUT", "status"}, "Patch": {"PATCH", ""},
-	"Delete": {"DELETE", ""}, "DeleteCollection": {"DELETECOLLECTION", ""},
-	"Bind": {"POST", "binding"}, "Evict": {"POST", "eviction"},
-	"Logs": {"CONNECT", "log"}, "Exec": {"CONNECT", "exec"}, "PortForward": {"CONNECT", "portforward"},
+var verbs = map[string]verb{
+	"Get": {"GET", request.Get, ""}, "List": {"LIST", request.List, ""}, "Watch": {"WATCH", request.Watch, ""},
+	"GetScale": {"GET", request.Get, "scale"}, "UpdateScale": {"PUT", request.Update, "scale"},
+	"Create": {"POST", request.Create, ""}, "Update": {"PUT", request.Update, ""}, "UpdateStatus": {"PUT", request.Update, "status"},
+	"Patch": {"PATCH", request.Patch, ""}, "Delete": {"DELETE", request.Delete, ""},
+	"DeleteCollection": {"DELETECOLLECTION", request.DeleteCollection, ""},
+	"Bind":             {"POST", request.Create, "binding"}, "Evict": {"POST", request.Create, "eviction"},
+	"Logs": {"CONNECT", request.Get, "log"}, "Exec": {"CONNECT", request.Create, "exec"}, "PortForward": {"CONNECT", request.Create, "portforward"},
+}
+
+// verb of a method: as metrics have it and as authorization does, and what of the object it goes to.
+type verb struct{ metric, verb, subresource string }
+
+// plainCall describes a method of a service that is none of a kind.
+func plainCall(method string) *call {
+	return &call{method: &request.Method{Path: method, Verb: request.Create}}
 }
 
 // newCall describes a method of a kind; k is nil for a service of no kind.
-func newCall(k *kind.Kind, method string, serve handler) *call {
-	v, ok := verbs[method]
+func newCall(k *kind.Kind, m protoreflect.MethodDescriptor, serve handler) *call {
+	v, ok := verbs[string(m.Name())]
 	if !ok || k == nil {
 		// Passed on to a node, or about the store as a whole.
-		v.verb, v.subresource = "CONNECT", "proxy"
+		v = verb{"CONNECT", request.Create, "proxy"}
 	}
 	group, version, resource := "", "v1", ""
 	if k != nil {
 		group, version, resource = registry.Group(k), k.Version, k.Plural
 	}
 	c := &call{serve: serve, codes: map[int][]metric.AddOption{}}
-	c.labels = [...]string{"verb", v.verb, "group", group, "version", version, "resource", resource, "subresource", v.subresource}
+	c.method = methodOf(k, m, v)
+	c.reads = c.method.Resource != ""
+	c.input, c.output = messageType(m.Input()), messageType(m.Output())
+	c.labels = [...]string{"verb", v.metric, "group", group, "version", version, "resource", resource, "subresource", v.subresource}
 	c.record = []metric.RecordOption{instruments.Labels(c.labels[:]...)}
-	c.long = v.verb == "WATCH" || v.verb == "CONNECT"
-	c.read = v.verb == "GET" || v.verb == "LIST"
+	c.long = v.metric == "WATCH" || v.metric == "CONNECT"
+	c.read = v.metric == "GET" || v.metric == "LIST"
 	c.mutating = !c.read && !c.long
 	return c
+}
+
+// methodOf is what a method asks for. Those of node agents are of the node that they are passed on to.
+func methodOf(k *kind.Kind, m protoreflect.MethodDescriptor, v verb) *request.Method {
+	out := &request.Method{
+		Path: "/" + string(m.Parent().FullName()) + "/" + string(m.Name()), Verb: v.verb, Subresource: v.subresource,
+		Long: v.metric == "WATCH" || v.metric == "CONNECT",
+	}
+	switch {
+	case k != nil:
+		out.Kind, out.Group, out.Version, out.Resource = k.Name, registry.Group(k), k.Version, k.Plural
+	case m.Input().Fields().ByName("node_name") != nil:
+		out.Kind, out.Version, out.Resource = "Node", "v1", "nodes"
+	default:
+		out.Subresource = ""
+		return out
+	}
+	out.Reads(m.Input())
+	return out
+}
+
+func messageType(d protoreflect.MessageDescriptor) protoreflect.MessageType {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		return nil
+	}
+	return t
 }
 
 // counted returns the attributes of an answer with the code; there are few codes.
@@ -105,9 +150,9 @@ func (c *call) counted(code int) []metric.AddOption {
 	return c.codes[code]
 }
 
-// do serves one request and counts it.
-func (m *metrics) do(ctx context.Context, c *call, s grpc.ServerStream) error {
-	begin := time.Now()
+// measured takes one request through the stages and counts it.
+func (g *Gateway) measured(ctx context.Context, x *exchange) error {
+	begin, m, c := time.Now(), g.metrics, x.call
 	gauge := &m.readOnly
 	switch {
 	case c.long:
@@ -117,32 +162,13 @@ func (m *metrics) do(ctx context.Context, c *call, s grpc.ServerStream) error {
 	}
 	gauge.Add(1)
 	defer gauge.Add(-1) // a panic in the handler is recovered further out
-	var err error
+	err := g.pass(ctx, x)
 	if c.read {
-		measured := &sized{ServerStream: s}
-		err = c.serve(ctx, measured)
-		m.sizes.Record(ctx, float64(measured.bytes), c.record...)
-	} else {
-		err = c.serve(ctx, s)
+		m.sizes.Record(ctx, float64(x.bytes), c.record...)
 	}
 	m.requests.Add(ctx, 1, c.counted(httpCode(err))...)
 	m.seconds.Record(ctx, time.Since(begin).Seconds(), c.record...)
 	return err
-}
-
-// sized counts the bytes of an answer.
-type sized struct {
-	grpc.ServerStream
-
-	bytes int
-}
-
-// SendMsg implements grpc.ServerStream.
-func (s *sized) SendMsg(m any) error {
-	if f, ok := m.(frame); ok {
-		s.bytes += len(f)
-	}
-	return s.ServerStream.SendMsg(m)
 }
 
 // Run shows those who read metrics what is under way, until ctx ends.

@@ -68,7 +68,8 @@ func TestAPodMadeByHandContinuesItsRequest(t *testing.T) {
 	if !sc.IsSampled() || sc.TraceID() == tracing.SpanContext(fake).TraceID() || p.GetMetadata().GetTraceTime() == nil {
 		t.Fatalf("a new pod carries %v", p.GetMetadata())
 	}
-	want := []string{createPod, createPod + "/" + createPod, createPod + "/" + createPod + "/Txn", createPod + "/" + createPod + "/admission"}
+	served := createPod + "/" + createPod
+	want := []string{createPod, served, served + "/Admission", served + "/Authentication", served + "/Authorization", served + "/Txn"}
 	if got := telemetrytest.Paths(telemetrytest.Of(spans.Ended(), sc.TraceID().String())); !slices.Equal(got, want) {
 		t.Errorf("spans %q, want %q", got, want)
 	}
@@ -90,7 +91,7 @@ func TestAPodOfAControllerHasATraceOfItsOwn(t *testing.T) {
 	}
 	sc := tracing.SpanContext(p.GetMetadata())
 	mine := telemetrytest.Of(spans.Ended(), sc.TraceID().String())
-	if got, want := telemetrytest.Paths(mine), []string{"CreatePod", "CreatePod/Txn", "CreatePod/admission"}; !slices.Equal(got, want) {
+	if got, want := telemetrytest.Paths(mine), []string{"CreatePod", "CreatePod/Admission", "CreatePod/Txn"}; !slices.Equal(got, want) {
 		t.Fatalf("spans %q, want %q", got, want)
 	}
 	caller, linked := tracing.SpanContext(&metav1.ObjectMeta{TraceContext: fromOutside}).TraceID(), false
@@ -124,7 +125,7 @@ func TestWhatApplyCreatesIsTraced(t *testing.T) {
 	p := apply(t.Context(), "a", "x:1")
 	sc := tracing.SpanContext(p.GetMetadata())
 	mine := telemetrytest.Of(spans.Ended(), sc.TraceID().String())
-	if got, want := telemetrytest.Paths(mine), []string{"CreatePod", "CreatePod/Txn", "CreatePod/admission"}; !slices.Equal(got, want) {
+	if got, want := telemetrytest.Paths(mine), []string{"CreatePod", "CreatePod/Admission", "CreatePod/Txn"}; !slices.Equal(got, want) {
 		t.Errorf("spans %q, want %q", got, want)
 	}
 	for _, s := range mine {
@@ -170,7 +171,7 @@ func TestWhatBeginsNoTrace(t *testing.T) {
 	}
 	marked := false
 	for _, span := range spans.Ended() {
-		if span.Name != createPod && span.Name != "admission" {
+		if !slices.Contains([]string{createPod, "Authentication", "Authorization", "Admission"}, span.Name) {
 			t.Errorf("unexpected span %+v", span)
 		}
 		marked = marked || span.Attributes["trireme.reason"] == "dry run"

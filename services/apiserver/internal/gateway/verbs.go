@@ -13,8 +13,39 @@ import (
 	"trireme.dev/services/apiserver/internal/registry"
 )
 
+// served is what a service's verbs are asked of: a registry.Resource, or a registry.Version of one.
+type served interface {
+	New() registry.Object
+	Get(ctx context.Context, req *metav1.GetRequest) (registry.Result, error)
+	List(ctx context.Context, req *metav1.ListRequest, send registry.Send) error
+	Watch(ctx context.Context, req *metav1.WatchRequest, send registry.Send) error
+	Create(ctx context.Context, obj registry.Object, opts *metav1.WriteOptions) (registry.Result, error)
+	Update(ctx context.Context, obj registry.Object, sub registry.Subresource, opts *metav1.WriteOptions) (registry.Result, error)
+	Patch(ctx context.Context, req *metav1.PatchRequest) (registry.Result, error)
+	Delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (registry.Result, error)
+	DeleteCollection(ctx context.Context, req *metav1.DeleteCollectionRequest) (int, error)
+	Unreadable(namespace string) []string
+}
+
+// scaleVerb returns what serves the methods of kinds that count replicas.
+func scaleVerb(r *registry.Resource, method string) handler {
+	switch method {
+	case "GetScale":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.GetRequest{}
+			return answer(s, req, func() (registry.Result, error) { return r.GetScale(ctx, req) })
+		}
+	case "UpdateScale":
+		return func(ctx context.Context, s grpc.ServerStream) error {
+			req := &metav1.UpdateScaleRequest{}
+			return answer(s, req, func() (registry.Result, error) { return r.UpdateScale(ctx, req) })
+		}
+	}
+	return nil
+}
+
 // verb returns what serves a method that every kind has; nil for others.
-func (g *Gateway) verb(r *registry.Resource, method string) handler {
+func (g *Gateway) verb(r served, method string) handler {
 	switch method {
 	case "Get":
 		return func(ctx context.Context, s grpc.ServerStream) error {
@@ -27,7 +58,9 @@ func (g *Gateway) verb(r *registry.Resource, method string) handler {
 			if err := receive(s, req); err != nil {
 				return err
 			}
-			return r.List(ctx, req, func(parts [][]byte) error { return s.SendMsg(frames(parts)) })
+			err := r.List(ctx, req, func(parts [][]byte) error { return s.SendMsg(frames(parts)) })
+			warn(s, r.Unreadable(req.GetNamespace()))
+			return err
 		}
 	case "Watch":
 		return func(ctx context.Context, s grpc.ServerStream) error {
@@ -39,7 +72,9 @@ func (g *Gateway) verb(r *registry.Resource, method string) handler {
 			if err := s.SendHeader(nil); err != nil {
 				return err
 			}
-			return r.Watch(ctx, req, func(parts [][]byte) error { return s.SendMsg(frames(parts)) })
+			err := r.Watch(ctx, req, func(parts [][]byte) error { return s.SendMsg(frames(parts)) })
+			warn(s, r.Unreadable(req.GetNamespace()))
+			return err
 		}
 	case "Create":
 		return write(r, r.Create)
@@ -51,16 +86,6 @@ func (g *Gateway) verb(r *registry.Resource, method string) handler {
 		return write(r, func(ctx context.Context, obj registry.Object, opts *metav1.WriteOptions) (registry.Result, error) {
 			return r.Update(ctx, obj, registry.Status, opts)
 		})
-	case "GetScale":
-		return func(ctx context.Context, s grpc.ServerStream) error {
-			req := &metav1.GetRequest{}
-			return answer(s, req, func() (registry.Result, error) { return r.GetScale(ctx, req) })
-		}
-	case "UpdateScale":
-		return func(ctx context.Context, s grpc.ServerStream) error {
-			req := &metav1.UpdateScaleRequest{}
-			return answer(s, req, func() (registry.Result, error) { return r.UpdateScale(ctx, req) })
-		}
 	case "Patch":
 		return func(ctx context.Context, s grpc.ServerStream) error {
 			req := &metav1.PatchRequest{}
@@ -104,7 +129,7 @@ func answer(s grpc.ServerStream, req proto.Message, call func() (registry.Result
 type writer func(context.Context, registry.Object, *metav1.WriteOptions) (registry.Result, error)
 
 // write serves the methods whose request is {object = 1; options = 2}.
-func write(r *registry.Resource, call writer) handler {
+func write(r served, call writer) handler {
 	return func(ctx context.Context, s grpc.ServerStream) error {
 		raw, err := receiveBytes(s)
 		if err != nil {
@@ -122,9 +147,9 @@ func write(r *registry.Resource, call writer) handler {
 	}
 }
 
-func parseWrite(r *registry.Resource, raw []byte) (registry.Object, *metav1.WriteOptions, error) {
+func parseWrite(r served, raw []byte) (registry.Object, *metav1.WriteOptions, error) {
 	bad := func(err error) error {
-		return apierr.BadRequest(fmt.Sprintf("request does not hold a %s: %v", r.Kind.Name, err))
+		return apierr.BadRequest(fmt.Sprintf("request does not hold a %s: %v", nameOf(r), err))
 	}
 	obj, opts := r.New(), &metav1.WriteOptions{}
 	found := false
@@ -153,7 +178,10 @@ func parseWrite(r *registry.Resource, raw []byte) (registry.Object, *metav1.Writ
 		raw = raw[m:]
 	}
 	if !found {
-		return nil, nil, apierr.Invalid(r.Kind.Name, "", apierr.Violation{Field: "object", Message: "Required value"})
+		return nil, nil, apierr.Invalid(nameOf(r), "", apierr.Violation{Field: "object", Message: "Required value"})
 	}
 	return obj, opts, nil
 }
+
+// nameOf is what errors call the kind.
+func nameOf(r served) string { return string(r.New().ProtoReflect().Descriptor().Name()) }

@@ -27,7 +27,8 @@ func (t *Type) takeLastApplied(live Object, before *typed.TypedValue, managed *o
 	if text == "" || w.Subresource != "" || !slices.Contains(appliers, w.Manager) {
 		return
 	}
-	last := t.empty()
+	in := t.shape(t.version(w))
+	last := in.new()
 	if err := manifest.FromJSON([]byte(text), last); err != nil {
 		return
 	}
@@ -35,7 +36,7 @@ func (t *Type) takeLastApplied(live Object, before *typed.TypedValue, managed *o
 	if err != nil {
 		return
 	}
-	value, err := t.parse.FromUnstructured(fields, typed.AllowDuplicates)
+	value, err := in.parse.FromUnstructured(fields, typed.AllowDuplicates)
 	if err != nil {
 		return
 	}

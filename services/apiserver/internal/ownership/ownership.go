@@ -7,7 +7,6 @@
 package ownership
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/merge"
-	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"trireme.dev/client/apierr"
@@ -55,46 +53,36 @@ type Writer struct {
 	APIVersion string
 }
 
-// Type is what is known of a kind's fields. It is immutable and safe for concurrent use.
+// Type is what is known of a kind's fields, in all its versions. It is immutable and safe for concurrent use.
 type Type struct {
 	kind   *kind.Kind
-	parse  typed.ParseableType
+	shapes []*shape // the stored one first
 	main   *merge.Updater
 	status *merge.Updater
 }
 
-// Compile reads the descriptors of a kind.
-func Compile(k *kind.Kind) (*Type, error) {
-	types, err := compileSchema(k)
-	if err != nil {
-		return nil, err
-	}
-	root := string(k.Message.Descriptor().FullName())
-	t := &Type{kind: k, parse: typed.ParseableType{Schema: &schema.Schema{Types: types}, TypeRef: named(root)}}
-	if !t.parse.IsValid() {
-		return nil, fmt.Errorf("schema of %s has no root", k)
-	}
-	// A write to the object never owns its status, and a write to the status never owns anything else.
-	notMain, notStatus := fieldpath.NewSet(), fieldpath.NewSet()
-	fields := k.Message.Descriptor().Fields()
-	for i := range fields.Len() {
-		path := fieldpath.MakePathOrDie(fields.Get(i).JSONName())
-		if fields.Get(i).Name() == "status" {
-			notMain.Insert(path)
-		} else {
-			notStatus.Insert(path)
+// Compile reads the descriptors of a kind and of its versions other than the stored one.
+func Compile(k *kind.Kind, versions ...Version) (*Type, error) {
+	t := &Type{kind: k}
+	for _, v := range append([]Version{{Kind: k}}, versions...) {
+		s, err := newShape(v)
+		if err != nil {
+			return nil, err
 		}
+		t.shapes = append(t.shapes, s)
 	}
-	t.main, t.status = t.updater(notMain), t.updater(notStatus)
+	t.main, t.status = t.updater(func(s *shape) *fieldpath.Set { return s.notMain }), t.updater(func(s *shape) *fieldpath.Set { return s.notStatus })
 	return t, nil
 }
 
-func (t *Type) updater(ignored *fieldpath.Set) *merge.Updater {
+func (t *Type) updater(ignored func(*shape) *fieldpath.Set) *merge.Updater {
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
-	for _, v := range t.kind.APIVersions {
-		filters[fieldpath.APIVersion(v)] = fieldpath.NewExcludeSetFilter(ignored)
+	for _, s := range t.shapes {
+		for _, v := range s.Kind.APIVersions {
+			filters[fieldpath.APIVersion(v)] = fieldpath.NewExcludeSetFilter(ignored(s))
+		}
 	}
-	return (&merge.UpdaterBuilder{Converter: converter{t.kind}, IgnoreFilter: filters}).BuildUpdater()
+	return (&merge.UpdaterBuilder{Converter: converter{t}, IgnoreFilter: filters}).BuildUpdater()
 }
 
 func (t *Type) updaterOf(w Writer) *merge.Updater {
@@ -103,21 +91,6 @@ func (t *Type) updaterOf(w Writer) *merge.Updater {
 	}
 	return t.main
 }
-
-// converter converts nothing: the versions of a kind share one message. What is owned in a version that is no longer
-// known is owned by nobody.
-type converter struct{ kind *kind.Kind }
-
-var errUnknownVersion = errors.New("unknown apiVersion")
-
-func (c converter) Convert(object *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
-	if !slices.Contains(c.kind.APIVersions, string(version)) {
-		return nil, errUnknownVersion
-	}
-	return object, nil
-}
-
-func (c converter) IsMissingVersionError(err error) bool { return errors.Is(err, errUnknownVersion) }
 
 // serverOwned are the fields that no writer ever owns.
 var serverOwned = fieldpath.NewSet(
@@ -145,7 +118,7 @@ func (t *Type) Start(obj Object, w Writer, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return t.update(t.empty(), obj, managed, w, now)
+	return t.update(t.shapes[0].new(), obj, managed, w, now)
 }
 
 // Update notes in next, which replaces old, that the writer set what differs. What next says of owners itself counts,
@@ -176,11 +149,12 @@ func (t *Type) Update(old, next Object, w Writer, now time.Time) error {
 func (t *Type) update(old, next Object, managed *owners, w Writer, now time.Time) error {
 	meta := next.GetMetadata()
 	meta.ManagedFields = nil
-	before, err := t.live(old)
+	in := t.shape(t.version(w))
+	before, err := in.live(old)
 	if err != nil {
 		return err
 	}
-	after, err := t.live(next)
+	after, err := in.live(next)
 	if err != nil {
 		return err
 	}
@@ -221,17 +195,18 @@ func (t *Type) own(before, after *typed.TypedValue, managed *owners, w Writer, n
 }
 
 // Apply merges what a manager wants into what there is and returns the result with its owners: live itself is not
-// changed, and is nil where the object is new. The error is an *apierr.Error with every conflict unless force is set.
+// changed, and is nil where the object is new. Live and the result are of the stored version, config is of the writer's. The error is an *apierr.Error with every conflict unless force is set.
 func (t *Type) Apply(live, config Object, w Writer, force bool, now time.Time) (Object, error) {
 	fresh := live == nil
 	if fresh {
-		live = t.empty()
+		live = t.shapes[0].new()
 	}
+	in := t.shape(t.version(w))
 	managed, err := t.decode(live.GetMetadata().GetManagedFields())
 	if err != nil {
 		return nil, err
 	}
-	before, err := t.live(live)
+	before, err := in.live(live)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +214,10 @@ func (t *Type) Apply(live, config Object, w Writer, force bool, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := t.parse.FromUnstructured(fields)
+	if err := bounded(t.kind, config, fields); err != nil {
+		return nil, err
+	}
+	wanted, err := in.parse.FromUnstructured(fields)
 	if err != nil {
 		return nil, t.invalid(config, err)
 	}
@@ -247,11 +225,15 @@ func (t *Type) Apply(live, config Object, w Writer, force bool, now time.Time) (
 	switch {
 	case fresh:
 	case len(managed.sets) == 0:
-		empty, err := t.live(t.empty())
+		empty, err := in.live(t.shapes[0].new())
 		if err != nil {
 			return nil, err
 		}
-		if err := t.own(empty, before, managed, Writer{Manager: BeforeFirstApply}, now); err != nil {
+		others := Writer{Manager: BeforeFirstApply}
+		if in != t.shapes[0] {
+			others.APIVersion = w.APIVersion // before is in that shape
+		}
+		if err := t.own(empty, before, managed, others, now); err != nil {
 			return nil, err
 		}
 		t.takeLastApplied(live, before, managed, w, id)
@@ -273,7 +255,7 @@ func (t *Type) Apply(live, config Object, w Writer, force bool, now time.Time) (
 	}
 	next, _ := proto.Clone(live).(Object)
 	if merged != nil {
-		if next, err = t.object(merged); err != nil {
+		if next, err = in.object(merged); err != nil {
 			return nil, t.invalid(config, err)
 		}
 		next.GetMetadata().TraceContext = live.GetMetadata().GetTraceContext()
@@ -291,44 +273,6 @@ func (t *Type) version(w Writer) fieldpath.APIVersion {
 		return fieldpath.APIVersion(w.APIVersion)
 	}
 	return fieldpath.APIVersion(t.kind.APIVersion())
-}
-
-func (t *Type) empty() Object {
-	obj, _ := t.kind.Message.New().Interface().(Object)
-	return obj
-}
-
-// live gives the value of an object as it is stored. Duplicates are let pass: somebody got them in before they were
-// refused.
-func (t *Type) live(obj Object) (*typed.TypedValue, error) {
-	fields, err := manifest.Fields(obj)
-	if err != nil {
-		return nil, err
-	}
-	if meta, ok := fields["metadata"].(map[string]any); ok {
-		delete(meta, "managedFields")
-	}
-	value, err := t.parse.FromUnstructured(fields, typed.AllowDuplicates)
-	if err != nil {
-		return nil, fmt.Errorf("read the fields of %s: %w", t.kind.Name, err)
-	}
-	return value, nil
-}
-
-// object is the way back from a merged value.
-func (t *Type) object(value *typed.TypedValue) (Object, error) {
-	text, err := json.Marshal(value.AsValue().Unstructured())
-	if err != nil {
-		return nil, err
-	}
-	obj := t.empty()
-	if err := manifest.FromJSON(text, obj); err != nil {
-		return nil, err
-	}
-	if obj.GetMetadata() == nil {
-		obj.ProtoReflect().Mutable(obj.ProtoReflect().Descriptor().Fields().ByNumber(1))
-	}
-	return obj, nil
 }
 
 func (t *Type) key(obj Object) string {

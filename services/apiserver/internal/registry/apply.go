@@ -63,13 +63,8 @@ func (r *Resource) apply(ctx context.Context, req *metav1.PatchRequest, sub Subr
 
 // applyNew creates what is applied. Where the manager believes that there is an object, it is told that there is none.
 func (r *Resource) applyNew(ctx context.Context, config Object, writer ownership.Writer, opts *metav1.WriteOptions) (Result, error) {
-	meta := config.GetMetadata()
-	key := r.Kind.Key(meta.GetNamespace(), meta.GetName())
-	for what, asked := range map[string]string{"resourceVersion": meta.GetResourceVersion(), "uid": meta.GetUid()} {
-		if asked != "" {
-			return Result{}, apierr.Conflict(r.Kind.Name, key, fmt.Sprintf(
-				"%s %q does not exist, while the applied object has %s %s", r.Kind.Name, key, what, asked))
-		}
+	if err := r.absent(config.GetMetadata()); err != nil {
+		return Result{}, err
 	}
 	obj, err := r.owners.Apply(nil, config, writer, opts.GetForce(), time.Now())
 	if err != nil {
@@ -80,6 +75,18 @@ func (r *Resource) applyNew(ctx context.Context, config Object, writer ownership
 	return r.createOwned(ctx, obj, opts, func(time.Time) error { return nil })
 }
 
+// absent refuses an apply that believes in an object where there is none.
+func (r *Resource) absent(meta *metav1.ObjectMeta) error {
+	key := r.Kind.Key(meta.GetNamespace(), meta.GetName())
+	for what, asked := range map[string]string{"resourceVersion": meta.GetResourceVersion(), "uid": meta.GetUid()} {
+		if asked != "" {
+			return apierr.Conflict(r.Kind.Name, key, fmt.Sprintf(
+				"%s %q does not exist, while the applied object has %s %s", r.Kind.Name, key, what, asked))
+		}
+	}
+	return nil
+}
+
 // config reads the patch of an apply: what a manager wants, and the apiVersion that it says it in.
 func (r *Resource) config(req *metav1.PatchRequest) (Object, string, error) {
 	var head struct {
@@ -88,6 +95,9 @@ func (r *Resource) config(req *metav1.PatchRequest) (Object, string, error) {
 	}
 	if len(req.GetPatch()) > maxPatchBytes {
 		return nil, "", apierr.BadRequest(fmt.Sprintf("patch has %d bytes, at most %d are allowed", len(req.GetPatch()), maxPatchBytes))
+	}
+	if depth := depthOf(req.GetPatch()); depth > maxPatchDepth {
+		return nil, "", apierr.BadRequest(fmt.Sprintf("patch is nested %d deep, at most %d is allowed", depth, maxPatchDepth))
 	}
 	if err := json.Unmarshal(req.GetPatch(), &head); err != nil {
 		return nil, "", apierr.BadRequest("patch is not a JSON object: " + err.Error())

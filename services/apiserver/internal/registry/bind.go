@@ -61,8 +61,18 @@ func (r *Registry) bindGroup(ctx context.Context, bindings []*corev1.Binding) *c
 	if err := checkBindings(bindings); err != nil {
 		return bindResult(0, err)
 	}
+	// What the cache has is nearly always what there is, and what is not makes the commit fail. Only a commit counts: all
+	// other answers must not rest on an old state.
+	revision, err := r.tryBind(ctx, bindings, r.cachedPods(bindings))
+	if err == nil && revision > 0 || unanswered(err) {
+		return bindResult(revision, err)
+	}
 	for try := 1; ; try++ {
-		revision, err := r.tryBind(ctx, bindings)
+		entries, err := r.bindEntries(ctx, bindings)
+		if err != nil {
+			return bindResult(0, err)
+		}
+		revision, err := r.tryBind(ctx, bindings, entries)
 		if errors.Is(err, errMoved) && try < bindTries {
 			continue // some pod's status was written meanwhile; the next try says whether that matters
 		}
@@ -115,12 +125,8 @@ func checkBindings(bindings []*corev1.Binding) error {
 	return nil
 }
 
-// tryBind reads, changes and writes all pods of a group. The revision is 0 where nothing was left to do.
-func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding) (int64, error) {
-	entries, err := r.bindEntries(ctx, bindings)
-	if err != nil {
-		return 0, err
-	}
+// tryBind changes and writes all pods of a group. The revision is 0 where nothing was left to do.
+func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding, entries map[string]storage.Entry) (int64, error) {
 	pods := r.Of("Pod")
 	now := time.Now()
 	var txn storage.Txn
@@ -172,7 +178,21 @@ func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding) (int
 	return revision, nil
 }
 
-// bindEntries reads the pods of a group; those that do not exist are absent.
+// cachedPods are the pods of a group as the watch cache has them; those that it does not know are absent.
+func (r *Registry) cachedPods(bindings []*corev1.Binding) map[string]storage.Entry {
+	pods := r.Of("Pod")
+	entries := make(map[string]storage.Entry, len(bindings))
+	for _, b := range bindings {
+		if key, ok := pods.key(b.GetNamespace(), b.GetPodName()); ok {
+			if entry, ok := pods.cached(key); ok {
+				entries[key] = entry
+			}
+		}
+	}
+	return entries
+}
+
+// bindEntries reads the pods of a group from the store; those that do not exist are absent.
 func (r *Registry) bindEntries(ctx context.Context, bindings []*corev1.Binding) (map[string]storage.Entry, error) {
 	pods := r.Of("Pod")
 	count := map[string]int{}

@@ -29,17 +29,15 @@ func (r *Resource) Delete(ctx context.Context, namespace, name string, opts *met
 				opts.GetPropagationPolicy()),
 		})
 	}
-	if r.strategy.mayDelete != nil {
-		if err := r.strategy.mayDelete(name); err != nil {
-			return Result{}, err
-		}
-	}
 	for try := 1; ; try++ {
 		obj, entry, err := r.load(ctx, namespace, name)
-		if err != nil {
-			return Result{}, err
+		var result Result
+		switch {
+		case errors.Is(err, errUnreadable):
+			result, err = r.deleteUnreadable(ctx, namespace, name, entry, opts)
+		case err == nil:
+			result, err = r.deleteOnce(ctx, obj, entry, opts)
 		}
-		result, err := r.deleteOnce(ctx, obj, entry, opts)
 		if errors.Is(err, errMoved) {
 			if try < writeTries {
 				continue
@@ -56,6 +54,9 @@ func (r *Resource) deleteOnce(ctx context.Context, obj Object, entry storage.Ent
 		if err := r.checkVersions(asked, obj.GetMetadata(), entry.Revision); err != nil {
 			return Result{}, err
 		}
+	}
+	if err := r.admit(ctx, Write{Operation: Delete, Old: obj}); err != nil {
+		return Result{}, err
 	}
 	last, err := envelope.Open(entry.Value)
 	if err != nil {
@@ -155,7 +156,7 @@ func (r *Resource) DeleteCollection(ctx context.Context, req *metav1.DeleteColle
 	_, err = v.each(ctx, prefix, "", 0, func(key string, stored []byte, _ int64) (bool, error) {
 		payload, err := envelope.Open(stored)
 		if err != nil {
-			return false, r.corrupt(key, err)
+			return true, nil // nothing says whether it matches
 		}
 		if ok, err := filter.matchEntry(key, payload); err != nil {
 			return false, r.corrupt(key, err)

@@ -64,8 +64,8 @@ func (r *Resource) filter(namespace, labelSelector, fieldSelector string) (*filt
 			continue
 		}
 		if _, ok := r.fields[req.Path]; !ok {
-			return nil, apierr.BadRequest(fmt.Sprintf("field selector %q: field %s of %s cannot be selected by; supported: %s",
-				fieldSelector, req.Path, r.Kind.Name, strings.Join(r.selectable(), ", ")))
+			return nil, apierr.BadRequest(fmt.Sprintf("field label not supported: %s; of %s these are: %s",
+				req.Path, r.Kind.Name, strings.Join(r.selectable(), ", ")))
 		}
 		f.fields = append(f.fields, req)
 	}

@@ -28,7 +28,7 @@ const (
 	volume = `{apiVersion: v1, kind: PersistentVolume, metadata: {name: a}, spec: `
 	claim  = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a, namespace: default}, spec: `
 	class  = `{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: a}, `
-	load   = `{apiVersion: scheduling.k8s.io/v1beta1, kind: Workload, metadata: {name: a, namespace: default}, spec: `
+	work   = `{apiVersion: scheduling.k8s.io/v1beta1, kind: Workload, metadata: {name: a, namespace: default}, spec: `
 	share  = `{apiVersion: scheduling.trireme.dev/v1, kind: Queue, metadata: {name: a}, spec: `
 
 	oneGi   = `resources: {requests: {storage: 1Gi}}`
@@ -59,11 +59,11 @@ func TestStorageAndSchedulingKindsAreValidated(t *testing.T) {
 		{"claim of one pod and others", claim + `{accessModes: [ReadWriteOnce, ReadWriteOncePod], ` + oneGi + `}}`, "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes"},
 		{"class of nobody", class + `reclaimPolicy: Retain}`, "provisioner: Required value"},
 		{"class of a third mode", class + `provisioner: x, volumeBindingMode: Later}`, "volumeBindingMode: Unsupported value"},
-		{"workload of nothing", load + `{controllerRef: {kind: Job, name: a}}}`, "must specify exactly one of: `podGroupTemplates`, `compositePodGroupTemplates`"},
-		{"workload of nine", load + `{podGroupTemplates: [` + strings.Repeat(`{name: t, schedulingPolicy: {basic: {}}}, `, 9) + `]}}`, "Too many: 9: must have at most 8 items"},
-		{"workload of twins", load + `{podGroupTemplates: [` + gangOf3 + `, ` + gangOf3 + `]}}`, "spec.podGroupTemplates[1].name: Duplicate value"},
-		{"template of both", load + `{podGroupTemplates: [{name: t, schedulingPolicy: {basic: {}, gang: {minCount: 1}}}]}}`, "must specify exactly one of: `basic`, `gang`"},
-		{"template of no pods", load + `{podGroupTemplates: [{name: t, schedulingPolicy: {gang: {minCount: 0}}}]}}`, "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount"},
+		{"workload of nothing", work + `{controllerRef: {kind: Job, name: a}}}`, "must specify exactly one of: `podGroupTemplates`, `compositePodGroupTemplates`"},
+		{"workload of nine", work + `{podGroupTemplates: [` + strings.Repeat(`{name: t, schedulingPolicy: {basic: {}}}, `, 9) + `]}}`, "Too many: 9: must have at most 8 items"},
+		{"workload of twins", work + `{podGroupTemplates: [` + gangOf3 + `, ` + gangOf3 + `]}}`, "spec.podGroupTemplates[1].name: Duplicate value"},
+		{"template of both", work + `{podGroupTemplates: [{name: t, schedulingPolicy: {basic: {}, gang: {minCount: 1}}}]}}`, "must specify exactly one of: `basic`, `gang`"},
+		{"template of no pods", work + `{podGroupTemplates: [{name: t, schedulingPolicy: {gang: {minCount: 0}}}]}}`, "spec.podGroupTemplates[0].schedulingPolicy.gang.minCount"},
 		{"queue of no weight", share + `{weight: 0}}`, "spec.weight: Invalid value: 0: must be between 1 and 10000"},
 		{"queue of half words", share + `{guaranteed: {cpu: many}}}`, "guaranteed"},
 	} {
@@ -100,10 +100,10 @@ func TestStorageAndSchedulingKindsChange(t *testing.T) {
 		{"class of another maker", class + `provisioner: x}`, class + `provisioner: z}`, "provisioner"},
 		{"class binds later", class + `provisioner: x}`, class + `provisioner: x, volumeBindingMode: WaitForFirstConsumer}`, "volumeBindingMode"},
 		{"class lets grow", class + `provisioner: x}`, class + `provisioner: x, allowVolumeExpansion: true}`, ""},
-		{"workload needs more", load + `{podGroupTemplates: [` + gangOf3 + `]}}`, load + `{podGroupTemplates: [` + strings.Replace(gangOf3, "3", "4", 1) + `]}}`, ""},
-		{"workload gains a template", load + `{podGroupTemplates: [` + gangOf3 + `]}}`, load + `{podGroupTemplates: [` + gangOf3 + `, {name: b, schedulingPolicy: {basic: {}}}]}}`, "spec.podGroupTemplates: Forbidden: templates may not be added or removed"},
-		{"workload swaps a template", load + `{podGroupTemplates: [` + gangOf3 + `]}}`, load + `{podGroupTemplates: [{name: b, schedulingPolicy: {basic: {}}}]}}`, "spec.podGroupTemplates: Forbidden: templates may not be added or removed"},
-		{"workload of another owner", load + `{controllerRef: {kind: Job, name: a}, podGroupTemplates: [` + gangOf3 + `]}}`, load + `{controllerRef: {kind: Job, name: b}, podGroupTemplates: [` + gangOf3 + `]}}`, "spec.controllerRef"},
+		{"workload needs more", work + `{podGroupTemplates: [` + gangOf3 + `]}}`, work + `{podGroupTemplates: [` + strings.Replace(gangOf3, "3", "4", 1) + `]}}`, ""},
+		{"workload gains a template", work + `{podGroupTemplates: [` + gangOf3 + `]}}`, work + `{podGroupTemplates: [` + gangOf3 + `, {name: b, schedulingPolicy: {basic: {}}}]}}`, "spec.podGroupTemplates: Forbidden: templates may not be added or removed"},
+		{"workload swaps a template", work + `{podGroupTemplates: [` + gangOf3 + `]}}`, work + `{podGroupTemplates: [{name: b, schedulingPolicy: {basic: {}}}]}}`, "spec.podGroupTemplates: Forbidden: templates may not be added or removed"},
+		{"workload of another owner", work + `{controllerRef: {kind: Job, name: a}, podGroupTemplates: [` + gangOf3 + `]}}`, work + `{controllerRef: {kind: Job, name: b}, podGroupTemplates: [` + gangOf3 + `]}}`, "spec.controllerRef"},
 		{"queue moves", share + `{weight: 2}}`, share + `{weight: 3, parent: root, limit: {cpu: 10}}}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -90,7 +90,7 @@ func (r *Resource) List(ctx context.Context, req *metav1.ListRequest, send Send)
 		}
 		payload, err := envelope.Open(stored)
 		if err != nil {
-			return false, r.corrupt(key, err)
+			return true, nil // told of by Unreadable
 		}
 		if ok, err := filter.matchEntry(key, payload); err != nil {
 			return false, r.corrupt(key, err)
@@ -236,10 +236,13 @@ func (c *chunks) close() error {
 	if err != nil {
 		return fmt.Errorf("encode list metadata: %w", err)
 	}
-	if err := c.send(append(c.parts, meta)); err != nil {
+	c.parts = append(c.parts, meta)
+	if err := c.send(c.parts); err != nil {
 		return &sendError{err}
 	}
-	c.parts, c.head, c.size = nil, nil, 0
+	// The list of parts is free again, what they point at is not.
+	clear(c.parts)
+	c.parts, c.head, c.size = c.parts[:0], make([]byte, 0, len(c.head)), 0
 	return nil
 }
 

@@ -22,32 +22,25 @@ type metrics struct {
 func newMetrics() metrics {
 	return metrics{
 		events: instruments.Counter("apiserver_watch_events_total", "Events sent to watchers, by resource."),
-		sizes:  instruments.Histogram("apiserver_watch_events_sizes", "Bytes of events sent to watchers, by resource.", eventSizes),
+		sizes:  instruments.Histogram("apiserver_watch_events_sizes", "Bytes of events encoded for watchers, by resource.", eventSizes),
 	}
 }
 
-// sending counts events that go to one watcher: their sizes as they come, their number at the end.
-type sending struct {
-	ctx      context.Context
-	resource *Resource
-	events   int64
+// counted tells of events sent to one watcher.
+func (r *Resource) counted(ctx context.Context, events int64) {
+	if events > 0 {
+		r.registry.metrics.events.Add(ctx, events, r.labels.add...)
+	}
 }
 
-func (r *Resource) sending(ctx context.Context) *sending { return &sending{ctx: ctx, resource: r} }
-
-func (s *sending) add(event [][]byte) {
+// measured tells of an event's size; once however many it is sent to: of a hundred watchers, each event would otherwise
+// cost as much as encoding it.
+func (r *Resource) measured(ctx context.Context, event [][]byte) {
 	size := 0
 	for _, part := range event {
 		size += len(part)
 	}
-	s.events++
-	s.resource.registry.metrics.sizes.Record(s.ctx, float64(size), s.resource.labels.record...)
-}
-
-func (s *sending) end() {
-	if s.events > 0 {
-		s.resource.registry.metrics.events.Add(s.ctx, s.events, s.resource.labels.add...)
-	}
+	r.registry.metrics.sizes.Record(ctx, float64(size), r.labels.record...)
 }
 
 // Group is what Kubernetes calls a kind's group: that of manifests, empty for core.

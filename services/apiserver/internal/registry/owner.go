@@ -8,20 +8,15 @@ import (
 
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/ownership"
+	"trireme.dev/services/apiserver/internal/request"
 )
 
-type callerKey struct{}
-
-// WithCaller notes who makes a request: the name under which it owns fields where it does not give one itself.
-func WithCaller(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, callerKey{}, name)
-}
-
+// managerOf is the name under which a writer owns fields.
 func managerOf(ctx context.Context, opts *metav1.WriteOptions) string {
 	if name := opts.GetFieldManager(); name != "" {
 		return name
 	}
-	name, _ := ctx.Value(callerKey{}).(string)
+	name := request.From(ctx).Manager()
 	return name[:min(len(name), ownership.MaxManager)]
 }
 

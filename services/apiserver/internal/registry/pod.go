@@ -15,11 +15,11 @@ import (
 var podStrategy = strategy{
 	prepareCreate: func(obj Object) {
 		pod, _ := obj.(*corev1.Pod)
+		joinGang(pod)
 		pod.Status = &corev1.PodStatus{Phase: "Pending"}
-		// The class follows from requests and limits, and requests default to limits: defaults are not in yet.
-		withDefaults, _ := proto.Clone(pod.GetSpec()).(*corev1.PodSpec)
-		schema.DefaultRequests(withDefaults)
-		pod.Status.QosClass = QOSClass(withDefaults)
+		// The class follows from requests and limits, and requests default to limits: these defaults must be in already.
+		schema.DefaultRequests(pod.GetSpec())
+		pod.Status.QosClass = QOSClass(pod.GetSpec())
 	},
 	prepareUpdate: func(next, old Object) {
 		// Only Bind puts a pod on a node.
@@ -34,6 +34,19 @@ var podStrategy = strategy{
 		pod, _ := obj.(*corev1.Pod)
 		return podGrace(pod, opts)
 	},
+}
+
+// gangLabel names the group of a pod as Kubernetes' scheduler-plugins have it.
+const gangLabel = "scheduling.x-k8s.io/pod-group"
+
+// joinGang makes a pod a member of the group that its label names, unless it says itself which it joins: manifests written
+// for scheduler-plugins mean the same here.
+func joinGang(pod *corev1.Pod) {
+	name := pod.GetMetadata().GetLabels()[gangLabel]
+	if name == "" || pod.GetSpec() == nil || pod.GetSpec().GetSchedulingGroup() != nil {
+		return
+	}
+	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: proto.String(name)}
 }
 
 // podGrace is how long a pod has to end: nothing where no agent runs it or it has ended.

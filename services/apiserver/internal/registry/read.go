@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"trireme.dev/client/apierr"
-	"trireme.dev/kit/telemetry"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/storage"
@@ -63,6 +62,9 @@ func (r *Resource) Get(ctx context.Context, req *metav1.GetRequest) (Result, err
 			return Result{}, err
 		}
 		object, found := snapshot.Get(key)
+		if reason, spoilt := r.registry.cache.Unreadable(key)[key]; spoilt && !found {
+			return Result{}, r.corrupt(key, reason)
+		}
 		if !found {
 			return Result{}, r.notFound(req.GetNamespace(), req.GetName())
 		}
@@ -106,6 +108,29 @@ func (r *Resource) load(ctx context.Context, namespace, name string) (Object, st
 	}
 	obj, err := r.decode(entry)
 	return obj, entry, err
+}
+
+// loadCached is load from the watch cache, which may have an old state: only what is committed under its revision is
+// certain. Fresh tells that the store was asked, because the cache has no such object.
+func (r *Resource) loadCached(ctx context.Context, namespace, name string) (obj Object, entry storage.Entry, fresh bool, err error) {
+	if key, ok := r.key(namespace, name); ok {
+		if entry, ok := r.cached(key); ok {
+			if obj, err := r.decode(entry); err == nil {
+				return obj, entry, false, nil
+			}
+		}
+	}
+	obj, entry, err = r.load(ctx, namespace, name)
+	return obj, entry, true, err
+}
+
+// cached is an object as the watch cache has it.
+func (r *Resource) cached(key string) (storage.Entry, bool) {
+	o, ok := r.registry.cache.Find(r.prefix, key)
+	if !ok {
+		return storage.Entry{}, false
+	}
+	return storage.Entry{Key: o.Key, Value: o.Stored(), Revision: o.Revision}, true
 }
 
 func (r *Resource) decode(entry storage.Entry) (Object, error) {
@@ -180,14 +205,6 @@ func (r *Resource) badName(namespace, name string) error {
 		return apierr.BadRequest(fmt.Sprintf("%s %q: the kind has no namespaces", r.Kind.Name, name))
 	}
 	return r.notFound(namespace, name)
-}
-
-func (r *Resource) corrupt(key string, err error) error {
-	r.registry.logger.Error("stored bytes are not an object", telemetry.KeyKey, key, telemetry.KeyError, err)
-	return &apierr.Error{
-		Reason: apierr.ReasonInternal, Kind: r.Kind.Name,
-		Message: fmt.Sprintf("what is stored at %s is not a %s", key, r.Kind.Name), Err: err,
-	}
 }
 
 func (r *Resource) decodePayload(payload []byte, revision int64) (Object, error) {

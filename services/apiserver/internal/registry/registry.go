@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -17,6 +18,7 @@ import (
 	"trireme.dev/services/apiserver/internal/ownership"
 	"trireme.dev/services/apiserver/internal/schema"
 	"trireme.dev/services/apiserver/internal/storage"
+	"trireme.dev/services/apiserver/internal/storage/format"
 	"trireme.dev/services/apiserver/internal/storage/observed"
 	"trireme.dev/services/apiserver/internal/watchcache"
 )
@@ -27,24 +29,50 @@ const Prefix = "/trireme/"
 // Object is an object of any kind.
 type Object = envelope.Object
 
-// Admit is asked before an object is stored: it may change a new object, or refuse the write with an *apierr.Error.
-// Old is nil on create.
-type Admit func(ctx context.Context, k *kind.Kind, obj, old Object) error
+// Admit is asked before anything is stored or deleted: it may change the object, or refuse the write with an
+// *apierr.Error.
+type Admit func(ctx context.Context, w Write) error
+
+// Write is what admission is asked about.
+type Write struct {
+	Kind        *kind.Kind
+	Operation   Operation
+	Subresource Subresource
+	// Object as it would be stored; nil on Delete.
+	Object Object
+	// Old is what is stored, not to be changed; nil on Create.
+	Old Object
+}
+
+// Operation is what becomes of the object.
+type Operation int
+
+// The operations.
+const (
+	Create Operation = iota
+	Update
+	Delete
+)
 
 // Deps of a registry.
 type Deps struct {
 	Store  storage.Store
 	Kinds  *kind.Registry
 	Logger *slog.Logger
+	// EventTTL is how long events are kept after they were last written; 0 for DefaultEventTTL.
+	EventTTL time.Duration
 }
 
 // Registry holds a Resource for each kind.
 type Registry struct {
-	store     storage.Store
+	store     storage.Store // in the present form
+	formats   *format.Store // the same
+	kinds     *kind.Registry
 	cache     *watchcache.Cache
 	logger    *slog.Logger
 	resources map[protoreflect.FullName]*Resource // by service
 	order     []*Resource
+	versions  []*Version
 	mirrors   map[string]*mirror // by kind, for small kinds that admission asks for
 	admit     Admit
 	metrics   metrics
@@ -61,17 +89,24 @@ type Resource struct {
 	strategy strategy
 	labels   labels
 	fields   map[string]fieldReader
+
+	broadcasts broadcasts
 }
 
 // New returns a registry of all kinds that have a service.
 func New(deps Deps) (*Registry, error) {
 	r := &Registry{
-		store: deps.Store, logger: deps.Logger,
+		kinds: deps.Kinds, logger: deps.Logger,
 		resources: map[protoreflect.FullName]*Resource{},
 		mirrors:   map[string]*mirror{},
 		metrics:   newMetrics(),
-		admit:     func(context.Context, *kind.Kind, Object, Object) error { return nil },
+		admit:     func(context.Context, Write) error { return nil },
 	}
+	var err error
+	if r.formats, err = format.New(deps.Store, formatsOf(deps.Kinds, deps.EventTTL)); err != nil {
+		return nil, err
+	}
+	r.store = r.formats
 	var kinds []watchcache.Kind
 	schemas, err := schema.NewCompiler()
 	if err != nil {
@@ -81,15 +116,18 @@ func New(deps Deps) (*Registry, error) {
 		if k.Service == nil {
 			continue
 		}
-		res, err := newResource(r, k, schemas)
+		res, err := newResource(r, k, shapesOf(deps.Kinds, k), schemas)
 		if err != nil {
 			return nil, fmt.Errorf("kind %s: %w", k, err)
 		}
 		r.resources[k.ServiceName] = res
 		r.order = append(r.order, res)
-		kinds = append(kinds, watchcache.Kind{Prefix: res.prefix, Group: Group(k), Resource: k.Plural, Indexes: res.indexes()})
+		kinds = append(kinds, watchcache.Kind{Prefix: res.prefix, Group: Group(k), Resource: k.Plural, Indexes: res.indexes(), Lookups: res.lookups()})
 	}
-	r.cache = watchcache.New(watchcache.Config{Store: deps.Store, Prefix: Prefix, Kinds: kinds, Logger: deps.Logger})
+	if err := r.newVersions(deps.Kinds, schemas); err != nil {
+		return nil, err
+	}
+	r.cache = watchcache.New(watchcache.Config{Store: r.store, Prefix: Prefix, Kinds: kinds, Logger: deps.Logger})
 	for _, name := range []string{"Namespace", "PriorityClass"} {
 		if res := r.Of(name); res != nil {
 			r.mirrors[name] = newMirror(res)
@@ -98,7 +136,7 @@ func New(deps Deps) (*Registry, error) {
 	return r, nil
 }
 
-func newResource(r *Registry, k *kind.Kind, schemas *schema.Compiler) (*Resource, error) {
+func newResource(r *Registry, k *kind.Kind, shapes []ownership.Version, schemas *schema.Compiler) (*Resource, error) {
 	if _, ok := k.Message.New().Interface().(Object); !ok {
 		return nil, fmt.Errorf("its message has no metadata of type ObjectMeta")
 	}
@@ -111,7 +149,7 @@ func newResource(r *Registry, k *kind.Kind, schemas *schema.Compiler) (*Resource
 			return nil, err
 		}
 	}
-	owners, err := ownership.Compile(k)
+	owners, err := ownership.Compile(k, shapes...)
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +167,8 @@ func newResource(r *Registry, k *kind.Kind, schemas *schema.Compiler) (*Resource
 func Stored(kinds *kind.Registry) []observed.Kind {
 	var out []observed.Kind
 	for _, k := range kinds.All() {
-		name := k.Plural
-		if group := Group(k); group != "" {
-			name += "." + group
-		}
 		if k.Service != nil {
-			out = append(out, observed.Kind{Prefix: prefixOf(k), Resource: name})
+			out = append(out, observed.Kind{Prefix: prefixOf(k), Resource: resourceOf(k)})
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"trireme.dev/client/kind"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	"trireme.dev/services/apiserver/internal/request"
 	"trireme.dev/services/apiserver/internal/storage"
 )
 
@@ -20,8 +21,6 @@ type strategy struct {
 	prepareUpdate func(next, old Object)
 	// validateUpdate refuses changes that the kind's schema cannot rule out.
 	validateUpdate func(next, old Object) []apierr.Violation
-	// mayDelete refuses a deletion by name.
-	mayDelete func(name string) error
 	// grace is how many seconds a deletion leaves the object.
 	grace func(obj Object, opts *metav1.DeleteOptions) int64
 	// prepareDelete marks an object whose deletion begins or is brought forward.
@@ -58,9 +57,6 @@ func clearStatus(obj Object) {
 	m.Clear(m.Descriptor().Fields().ByName("status"))
 }
 
-// Namespaces that cannot be deleted.
-var protectedNamespaces = []string{"default", "kube-system", "kube-public"}
-
 // namespaceFinalizer is what the namespace controller removes once the namespace is empty.
 const namespaceFinalizer = "kubernetes"
 
@@ -78,14 +74,6 @@ var namespaceStrategy = strategy{
 		if o.GetMetadata().GetDeletionTimestamp() == nil || n.GetSpec() == nil {
 			n.Spec = o.GetSpec()
 		}
-	},
-	mayDelete: func(name string) error {
-		for _, p := range protectedNamespaces {
-			if name == p {
-				return apierr.Forbidden("Namespace", name, `Namespace "`+name+`" is forbidden: this namespace may not be deleted`)
-			}
-		}
-		return nil
 	},
 	prepareDelete: func(obj Object) {
 		ns, _ := obj.(*corev1.Namespace)
@@ -166,11 +154,10 @@ func (r *Registry) FindAll(ctx context.Context, kindName string) ([]Object, erro
 	}
 	out := make([]Object, 0, len(page.Entries))
 	for _, entry := range page.Entries {
-		obj, err := res.decode(entry)
-		if err != nil {
-			return nil, err
+		// One that is no object must not stop the writes that ask for all.
+		if obj, err := res.decode(entry); err == nil {
+			out = append(out, obj)
 		}
-		out = append(out, obj)
 	}
 	return out, nil
 }
@@ -178,7 +165,7 @@ func (r *Registry) FindAll(ctx context.Context, kindName string) ([]Object, erro
 // Ensure creates an object unless one of its name exists.
 func (r *Registry) Ensure(ctx context.Context, kindName string, obj Object) error {
 	clone, _ := proto.Clone(obj).(Object)
-	_, err := r.Of(kindName).Create(ctx, clone, nil)
+	_, err := r.Of(kindName).Create(request.Internal(ctx), clone, nil)
 	if apierr.IsAlreadyExists(err) {
 		return nil
 	}

@@ -16,7 +16,7 @@ const (
 	// CreateSpan, with the kind behind it, roots the trace of an object whose creation is not a call of its own: that of
 	// a pod which a controller makes, and of whatever apply creates.
 	CreateSpan    = "Create"
-	admissionSpan = "admission"
+	admissionSpan = "Admission"
 )
 
 // begin gives a new object the trace under which everything that happens to it is recorded: the request's or, for a pod

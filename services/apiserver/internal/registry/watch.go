@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -27,14 +28,17 @@ func (r *Resource) Watch(ctx context.Context, req *metav1.WatchRequest, send Sen
 		return err
 	}
 	w := &watch{resource: r, filter: filter, out: &responses{send: send}}
+	scope := filter.scope()
+	if scope == (watchcache.Scope{}) || scope.Index == watchcache.ByNamespace {
+		var leave func()
+		w.shared, leave = r.broadcasts.join(strings.Join([]string{req.GetNamespace(), req.GetLabelSelector(), req.GetFieldSelector()}, "\x00"))
+		defer leave()
+	}
 	if err := w.begin(ctx, req); err != nil {
 		return r.watchError(ctx, err, w.after)
 	}
-	watcher, err := r.registry.cache.Watch(ctx, r.prefix, filter.scope(), w.after, func(events []*watchcache.Event) error {
-		if err := w.deliver(ctx, events); err != nil {
-			return err
-		}
-		return w.out.flush()
+	watcher, err := r.registry.cache.Watch(ctx, r.prefix, scope, w.after, func(events []*watchcache.Event) error {
+		return w.own(ctx, events)
 	})
 	if err != nil {
 		return r.watchError(ctx, err, w.after)
@@ -55,6 +59,8 @@ type watch struct {
 	filter   *filter
 	out      *responses
 	after    int64 // everything up to here has been dealt with
+	// shared is what others with the same filter are sent; nil where an index narrows it, so that it is mostly alone.
+	shared *broadcast
 }
 
 // begin finds out where the watch starts, and sends the initial events where they are wanted.
@@ -105,12 +111,12 @@ func (w *watch) begin(ctx context.Context, req *metav1.WatchRequest) error {
 // initial sends a state as ADDED, then one response with initial_events_end. All but the last are sent with more set: a
 // watcher cut off before the end cannot resume.
 func (w *watch) initial(ctx context.Context, v *view, prefix string) error {
-	sent := w.resource.sending(ctx)
-	defer sent.end()
+	n := int64(0)
+	defer func() { w.resource.counted(ctx, n) }()
 	_, err := v.each(ctx, prefix, "", 0, func(key string, stored []byte, revision int64) (bool, error) {
 		payload, err := envelope.Open(stored)
 		if err != nil {
-			return false, w.resource.corrupt(key, err)
+			return true, nil // told of by Unreadable
 		}
 		if ok, err := w.filter.matchEntry(key, payload); err != nil {
 			return false, w.resource.corrupt(key, err)
@@ -118,7 +124,8 @@ func (w *watch) initial(ctx context.Context, v *view, prefix string) error {
 			return true, nil
 		}
 		event := watchcache.EncodeEvent(metav1.WatchEventType_WATCH_EVENT_TYPE_ADDED, payload, revision)
-		sent.add(event)
+		n++
+		w.resource.measured(ctx, event)
 		return true, w.out.add(event, v.revision)
 	})
 	if err != nil {
@@ -141,10 +148,14 @@ func (w *watch) follow(ctx context.Context, watcher *watchcache.Watcher, bookmar
 		if err != nil {
 			return err
 		}
-		if err := w.deliver(ctx, events); err != nil {
-			return err
+		switch {
+		case len(events) == 0:
+		case w.shared.worth() && events[0].Revision > w.after:
+			err = w.shared.deliver(ctx, w, events)
+		default:
+			err = w.own(ctx, events)
 		}
-		if err := w.out.flush(); err != nil {
+		if err != nil {
 			return err
 		}
 		w.after = max(w.after, position)
@@ -157,10 +168,18 @@ func (w *watch) follow(ctx context.Context, watcher *watchcache.Watcher, bookmar
 	}
 }
 
-// deliver adds the events that the filter lets through; they are whole revisions.
-func (w *watch) deliver(ctx context.Context, events []*watchcache.Event) error {
-	sent := w.resource.sending(ctx)
-	defer sent.end()
+// own sends the events that the filter lets through, to this watcher alone.
+func (w *watch) own(ctx context.Context, events []*watchcache.Event) error {
+	n, err := w.deliver(ctx, events)
+	w.resource.counted(ctx, n)
+	if err != nil {
+		return err
+	}
+	return w.out.flush()
+}
+
+// deliver adds the events that the filter lets through, and returns how many; they are whole revisions.
+func (w *watch) deliver(ctx context.Context, events []*watchcache.Event) (n int64, err error) {
 	revision := w.after
 	for _, e := range events {
 		if e.Revision <= w.after {
@@ -169,22 +188,25 @@ func (w *watch) deliver(ctx context.Context, events []*watchcache.Event) error {
 		revision = e.Revision
 		typ, ok, err := w.filter.matchEvent(e)
 		if err != nil {
-			return w.resource.corrupt(e.Key(), err)
+			return n, w.resource.corrupt(e.Key(), err)
 		}
 		if !ok {
 			continue
 		}
-		parts, err := e.Encoded(typ)
+		parts, first, err := e.Encoded(typ)
 		if err != nil {
-			return w.resource.corrupt(e.Key(), err)
+			return n, w.resource.corrupt(e.Key(), err)
 		}
 		if err := w.out.add(parts, e.Revision); err != nil {
-			return err
+			return n, err
 		}
-		sent.add(parts)
+		n++
+		if first {
+			w.resource.measured(ctx, parts)
+		}
 	}
 	w.after = revision
-	return nil
+	return n, nil
 }
 
 func (r *Resource) watchError(ctx context.Context, err error, after int64) error {
@@ -193,6 +215,8 @@ func (r *Resource) watchError(ctx context.Context, err error, after int64) error
 		return ctx.Err()
 	case errors.Is(err, storage.ErrCompacted):
 		return apierr.Expired("too old resource version: " + strconv.FormatInt(after, 10) + ": list again")
+	case errors.Is(err, watchcache.ErrRewound):
+		return apierr.Expired(err.Error())
 	case errors.Is(err, storage.ErrFutureRevision):
 		return &apierr.Error{
 			Reason:     apierr.ReasonTimeout,

@@ -88,7 +88,7 @@ func TestWatchByField(t *testing.T) {
 		t.Fatalf("failing came as %v", got.GetType())
 	}
 	_, err := must[corev1.PodService_WatchClient](t)(e.raw.Watch(ctx, &metav1.WatchRequest{FieldSelector: "spec.hostname=x"})).Recv()
-	wantError(t, err, apierr.ReasonInvalid, "cannot be selected by", "spec.nodeName")
+	wantError(t, err, apierr.ReasonInvalid, "field label not supported", "spec.nodeName")
 	_, err = must[corev1.PodService_WatchClient](t)(e.raw.Watch(ctx, &metav1.WatchRequest{LabelSelector: "a in (b"})).Recv()
 	wantError(t, err, apierr.ReasonInvalid, "a in (b")
 }

@@ -89,7 +89,7 @@ func (r *Resource) createOwned(ctx context.Context, obj Object, opts *metav1.Wri
 	if err := own(now); err != nil {
 		return Result{}, err
 	}
-	if err := r.admit(ctx, obj, nil); err != nil {
+	if err := r.admit(ctx, Write{Operation: Create, Object: obj}); err != nil {
 		tracing.Fail(span, err)
 		return Result{}, err
 	}
@@ -112,11 +112,12 @@ func (r *Resource) createOwned(ctx context.Context, obj Object, opts *metav1.Wri
 	}
 }
 
-// admit asks admission about a write; old is nil on create.
-func (r *Resource) admit(ctx context.Context, obj, old Object) error {
+// admit asks admission about a write.
+func (r *Resource) admit(ctx context.Context, w Write) error {
 	ctx, span := step(ctx, admissionSpan)
 	defer span.End()
-	err := r.registry.admit(ctx, r.Kind, obj, old)
+	w.Kind = r.Kind
+	err := r.registry.admit(ctx, w)
 	tracing.Fail(span, err)
 	return err
 }
@@ -176,8 +177,8 @@ func (r *Resource) Update(ctx context.Context, obj Object, sub Subresource, opts
 			Field: "metadata.resourceVersion", Message: "Invalid value: \"\": must be specified for an update",
 		})
 	}
-	for try := 1; ; try++ {
-		old, entry, err := r.load(ctx, meta.GetNamespace(), meta.GetName())
+	for try := 0; ; try++ {
+		old, entry, fresh, err := r.loadForUpdate(ctx, meta, try > 0 || opts.GetDryRun())
 		if err != nil {
 			return Result{}, err
 		}
@@ -188,6 +189,9 @@ func (r *Resource) Update(ctx context.Context, obj Object, sub Subresource, opts
 		// Each try starts from what the caller sent: the steps below change the object.
 		next, _ := proto.Clone(obj).(Object)
 		result, err := r.replace(ctx, old, next, entry, change{sub: sub, opts: opts, writer: r.writer(ctx, string(sub), opts)})
+		if !fresh && !unanswered(err) && (err != nil || result.Revision == entry.Revision) {
+			continue // nothing was committed: what the cache has may be old, so it is no ground to refuse or to do nothing
+		}
 		if errors.Is(err, errMoved) {
 			// Where the caller named a version, the next try refuses it and says what there is now.
 			if try < writeTries {
@@ -200,6 +204,25 @@ func (r *Resource) Update(ctx context.Context, obj Object, sub Subresource, opts
 	}
 }
 
+// loadForUpdate reads what an update replaces. At first the cache is asked: it nearly always has what there is, and an
+// update that rests on an old state does not commit.
+func (r *Resource) loadForUpdate(ctx context.Context, meta *metav1.ObjectMeta, surely bool) (obj Object, entry storage.Entry, fresh bool, err error) {
+	if !surely {
+		return r.loadCached(ctx, meta.GetNamespace(), meta.GetName())
+	}
+	obj, entry, err = r.load(ctx, meta.GetNamespace(), meta.GetName())
+	return obj, entry, true, err
+}
+
+// unanswered reports whether a write may have happened or not: it must not be repeated.
+func unanswered(err error) bool {
+	switch apierr.ReasonOf(err) {
+	case apierr.ReasonUnavailable, apierr.ReasonTimeout, apierr.ReasonCanceled, apierr.ReasonInternal:
+		return true
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // errMoved says that the object changed between read and write.
 var errMoved = errors.New("object changed between read and write")
 
@@ -210,6 +233,8 @@ type change struct {
 	writer ownership.Writer
 	// applied says that the new object carries its owners already.
 	applied bool
+	// statusAnnotations are annotations that stand for status of another version; they are written with it.
+	statusAnnotations []string
 }
 
 // replace writes next over old, which was read from entry.
@@ -219,8 +244,11 @@ func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.
 	}
 	sub, given := how.sub, next.GetMetadata().GetManagedFields()
 	if sub == Status {
-		next = r.withStatus(old, next)
+		status := next
+		next = r.withStatus(old, status)
+		copyAnnotations(next, status, how.statusAnnotations)
 	} else {
+		copyAnnotations(next, old, how.statusAnnotations)
 		r.keepStatus(old, next)
 	}
 	r.keepSystemFields(old, next)
@@ -232,10 +260,8 @@ func (r *Resource) replace(ctx context.Context, old, next Object, entry storage.
 	if err := r.own(old, next, given, how); err != nil {
 		return Result{}, err
 	}
-	if sub == Main {
-		if err := r.admit(ctx, next, old); err != nil {
-			return Result{}, err
-		}
+	if err := r.admit(ctx, Write{Operation: Update, Subresource: sub, Object: next, Old: old}); err != nil {
+		return Result{}, err
 	}
 	violations := r.schema.ValidateUpdate(next, old)
 	if sub == Main {

@@ -13,6 +13,7 @@ import (
 
 	"trireme.dev/client/selector"
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
+	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
@@ -41,6 +42,72 @@ var checks = map[protoreflect.FullName]func(*path, proto.Message, *violations){
 		s := m.(*appsv1.ReplicaSetSpec)
 		checkTemplate(p, "replicaset", s.GetSelector(), s.GetTemplate(), out)
 	},
+	"trireme.apps.v1.RollingUpdateDeployment": func(p *path, m proto.Message, out *violations) {
+		checkShare(p, m.(*appsv1.RollingUpdateDeployment), out)
+	},
+	"trireme.coordination.v1.LeaseSpec": func(p *path, m proto.Message, out *violations) {
+		checkLease(p, m.(*coordinationv1.LeaseSpec), out)
+	},
+	"trireme.core.v1.AppArmorProfile": func(p *path, m proto.Message, out *violations) {
+		a := m.(*corev1.AppArmorProfile)
+		checkProfile(p, "AppArmor", a.GetType(), a.LocalhostProfile, out)
+	},
+	"trireme.core.v1.ConfigMap": func(p *path, m proto.Message, out *violations) { checkConfigMap(p, m.(*corev1.ConfigMap), out) },
+	"trireme.core.v1.DownwardAPIVolumeFile": func(p *path, m proto.Message, out *violations) {
+		checkDownwardFile(p, m.(*corev1.DownwardAPIVolumeFile), out)
+	},
+	"trireme.core.v1.EnvFromSource": func(p *path, m proto.Message, out *violations) { checkEnvFrom(p, m.(*corev1.EnvFromSource), out) },
+	"trireme.core.v1.EnvVarSource": func(p *path, m proto.Message, out *violations) {
+		e := m.(*corev1.EnvVarSource)
+		checkFieldPath(p.field("fieldRef"), e.GetFieldRef(), envFields, out)
+		checkResourceField(p.field("resourceFieldRef"), e.GetResourceFieldRef(), out)
+	},
+	"trireme.core.v1.Event": func(p *path, m proto.Message, out *violations) { checkEvent(p, m.(*corev1.Event), out) },
+	"trireme.core.v1.KeyToPath": func(p *path, m proto.Message, out *violations) {
+		checkLocalPath(p.field("path"), m.(*corev1.KeyToPath).GetPath(), out)
+	},
+	"trireme.core.v1.LifecycleHandler": func(p *path, m proto.Message, out *violations) {
+		h := m.(*corev1.LifecycleHandler)
+		checkHandler(p, h, h.GetExec(), h.GetHttpGet(), h.GetTcpSocket(), out)
+	},
+	"trireme.core.v1.NodeSelectorTerm": func(p *path, m proto.Message, out *violations) {
+		checkNodeSelectorTerm(p, m.(*corev1.NodeSelectorTerm), out)
+	},
+	"trireme.core.v1.NodeStatus": func(p *path, m proto.Message, out *violations) {
+		checkAmounts(p.field("capacity"), m.(*corev1.NodeStatus).GetCapacity(), out)
+		checkAmounts(p.field("allocatable"), m.(*corev1.NodeStatus).GetAllocatable(), out)
+	},
+	"trireme.core.v1.PodAffinityTerm": func(p *path, m proto.Message, out *violations) {
+		checkAffinityTerm(p, m.(*corev1.PodAffinityTerm), out)
+	},
+	"trireme.core.v1.PodResourceClaim": func(p *path, m proto.Message, out *violations) {
+		c := m.(*corev1.PodResourceClaim)
+		checkClaimSource(p, c.ResourceClaimName, c.ResourceClaimTemplateName, out)
+	},
+	"trireme.core.v1.PodTemplateSpec": func(p *path, m proto.Message, out *violations) {
+		checkPodTemplate(p, m.(*corev1.PodTemplateSpec), out)
+	},
+	"trireme.core.v1.Probe": func(p *path, m proto.Message, out *violations) {
+		h := m.(*corev1.Probe)
+		checkHandler(p, h, h.GetExec(), h.GetHttpGet(), h.GetTcpSocket(), out)
+	},
+	"trireme.core.v1.SeccompProfile": func(p *path, m proto.Message, out *violations) {
+		s := m.(*corev1.SeccompProfile)
+		checkProfile(p, "seccomp", s.GetType(), s.LocalhostProfile, out)
+	},
+	"trireme.core.v1.Secret": func(p *path, m proto.Message, out *violations) { checkSecret(p, m.(*corev1.Secret), out) },
+	"trireme.core.v1.SecurityContext": func(p *path, m proto.Message, out *violations) {
+		checkSecurityContext(p, m.(*corev1.SecurityContext), out)
+	},
+	"trireme.core.v1.ServiceSpec": func(p *path, m proto.Message, out *violations) { checkService(p, m.(*corev1.ServiceSpec), out) },
+	"trireme.core.v1.Taint":       func(p *path, m proto.Message, out *violations) { checkTaint(p, m.(*corev1.Taint), out) },
+	"trireme.core.v1.TopologySpreadConstraint": func(p *path, m proto.Message, out *violations) {
+		checkSpread(p, m.(*corev1.TopologySpreadConstraint), out)
+	},
+	"trireme.scheduling.v1.PodGroupResourceClaim": func(p *path, m proto.Message, out *violations) {
+		c := m.(*schedulingv1.PodGroupResourceClaim)
+		checkClaimSource(p, c.ResourceClaimName, c.ResourceClaimTemplateName, out)
+	},
 	"trireme.scheduling.v1.PriorityClass": func(p *path, m proto.Message, out *violations) {
 		checkPriorityClass(p, m.(*schedulingv1.PriorityClass), out)
 	},
@@ -53,7 +120,7 @@ func checkToleration(p *path, t *corev1.Toleration, out *violations) {
 		if _, err := strconv.ParseInt(t.GetValue(), 10, 64); err != nil {
 			out.invalid(p.field("value"), strconv.Quote(t.GetValue()), "must be an integer when `operator` is 'Lt' or 'Gt'")
 		}
-	default:
+	case "", "Equal":
 		words(validation.IsValidLabelValue)(p.field("value"), t.GetValue(), out)
 		if t.GetKey() == "" {
 			out.invalid(p.field("operator"), strconv.Quote(t.GetOperator()), "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
@@ -82,7 +149,7 @@ func checkTemplate(p *path, kind string, ls *metav1.LabelSelector, template *cor
 		out.required(spec, "")
 		return
 	}
-	if policy := template.GetSpec().GetRestartPolicy(); policy != "Always" && policy != "" {
+	if policy := template.GetSpec().GetRestartPolicy(); policy == "OnFailure" || policy == "Never" {
 		out.unsupported(spec.field("restartPolicy"), strconv.Quote(policy), []string{"Always"})
 	}
 	if template.GetSpec().ActiveDeadlineSeconds != nil {

@@ -27,6 +27,16 @@ func words(check func(string) []string) stringCheck {
 	}
 }
 
+// unless leaves out the check of what is plainly right.
+func unless(plain func(string) bool, check func(string) []string) func(string) []string {
+	return func(s string) []string {
+		if plain(s) {
+			return nil
+		}
+		return check(s)
+	}
+}
+
 // stringFormat returns the check of a string's format; nil where the format says nothing about strings.
 func stringFormat(f metav1.Format) stringCheck {
 	switch f {
@@ -39,11 +49,11 @@ func stringFormat(f metav1.Format) stringCheck {
 			}
 		}
 	case metav1.Format_FORMAT_DNS_LABEL:
-		return words(validation.IsDNS1123Label)
+		return words(unless(plainLabel, validation.IsDNS1123Label))
 	case metav1.Format_FORMAT_DNS_SUBDOMAIN:
-		return words(validation.IsDNS1123Subdomain)
+		return words(unless(plainSubdomain, validation.IsDNS1123Subdomain))
 	case metav1.Format_FORMAT_LABEL_KEY:
-		return words(validation.IsQualifiedName)
+		return words(unless(plainQualified, validation.IsQualifiedName))
 	case metav1.Format_FORMAT_PORT_NAME:
 		return words(validation.IsValidPortName)
 	case metav1.Format_FORMAT_ENV_NAME:
@@ -91,7 +101,7 @@ func QuantityOf(s string) (q quantity.Quantity, ok bool) {
 func mapFormat(f metav1.Format) (key, value stringCheck) {
 	switch f {
 	case metav1.Format_FORMAT_LABELS:
-		return words(validation.IsQualifiedName), words(validation.IsValidLabelValue)
+		return words(unless(plainQualified, validation.IsQualifiedName)), words(unless(plainName, validation.IsValidLabelValue))
 	case metav1.Format_FORMAT_QUANTITY:
 		return nil, checkQuantity
 	case metav1.Format_FORMAT_CONFIG_KEY:

@@ -20,19 +20,39 @@ type path struct {
 	entry  bool   // of a map, under the key in name
 }
 
-func (p *path) field(name string) *path { return &path{parent: p, name: name} }
-func (p *path) item(i int) *path        { return &path{parent: p, index: i} }
-func (p *path) key(k string) *path      { return &path{parent: p, name: k, entry: true} }
+// nowhere is the path of who does not want to know: all paths from it are itself.
+var nowhere = &path{}
+
+func (p *path) field(name string) *path {
+	if p == nowhere {
+		return p
+	}
+	return &path{parent: p, name: name}
+}
+
+func (p *path) item(i int) *path {
+	if p == nowhere {
+		return p
+	}
+	return &path{parent: p, index: i}
+}
+
+func (p *path) key(k string) *path {
+	if p == nowhere {
+		return p
+	}
+	return &path{parent: p, name: k, entry: true}
+}
 
 // String gives spec.containers[0].resources.limits[cpu].
 func (p *path) String() string {
-	if p == nil {
+	if p == nil || p == nowhere {
 		return ""
 	}
 	before := p.parent.String()
 	switch {
 	case p.entry:
-		return before + "[" + p.name + "]"
+		return before + "[" + brief(p.name) + "]"
 	case p.name == "":
 		return before + "[" + strconv.Itoa(p.index) + "]"
 	case before == "":
@@ -51,8 +71,14 @@ func (p *path) last() string {
 	return "object"
 }
 
-// maxViolations bounds an answer: nobody reads more, and it travels in headers.
-const maxViolations = 200
+const (
+	// maxViolations bounds an answer: nobody reads more, and it travels in headers.
+	maxViolations = 200
+	// maxCounted is how many more are counted. Nobody is served by knowing that there are 100,000, and finding them costs.
+	maxCounted = 800
+	// maxValue is how much of a value an answer repeats.
+	maxValue = 512
+)
 
 // violations collects what is wrong, in Kubernetes' words.
 type violations struct {
@@ -62,11 +88,17 @@ type violations struct {
 
 // all returns what is wrong and, beyond maxViolations, how much more there is.
 func (v *violations) all() []apierr.Violation {
-	if v.more > 0 {
+	switch {
+	case v.full():
+		return append(v.list, apierr.Violation{Message: "and at least " + strconv.Itoa(v.more) + " more"})
+	case v.more > 0:
 		return append(v.list, apierr.Violation{Message: "and " + strconv.Itoa(v.more) + " more"})
 	}
 	return v.list
 }
+
+// full reports whether it makes no difference any more what else is wrong.
+func (v *violations) full() bool { return v.more >= maxCounted }
 
 func (v *violations) add(p *path, message string) {
 	if len(v.list) == maxViolations {
@@ -76,17 +108,25 @@ func (v *violations) add(p *path, message string) {
 	v.list = append(v.list, apierr.Violation{Field: p.String(), Message: message})
 }
 
+// brief is a value as answers repeat it.
+func brief(value string) string {
+	if len(value) <= maxValue {
+		return value
+	}
+	return strings.ToValidUTF8(value[:maxValue], "") + "... (" + strconv.Itoa(len(value)) + " bytes)"
+}
+
 func (v *violations) required(p *path, detail string) { v.add(p, join("Required value", detail)) }
 
 func (v *violations) invalid(p *path, value, detail string) {
-	v.add(p, join("Invalid value: "+value, detail))
+	v.add(p, join("Invalid value: "+brief(value), detail))
 }
 
 func (v *violations) forbidden(p *path, detail string) { v.add(p, join("Forbidden", detail)) }
 
-func (v *violations) duplicate(p *path, value string) { v.add(p, "Duplicate value: "+value) }
+func (v *violations) duplicate(p *path, value string) { v.add(p, "Duplicate value: "+brief(value)) }
 
-func (v *violations) notFound(p *path, value string) { v.add(p, "Not found: "+value) }
+func (v *violations) notFound(p *path, value string) { v.add(p, "Not found: "+brief(value)) }
 
 func (v *violations) unsupported(p *path, value string, allowed []string) {
 	quoted := make([]string, 0, len(allowed))
@@ -95,7 +135,7 @@ func (v *violations) unsupported(p *path, value string, allowed []string) {
 			quoted = append(quoted, strconv.Quote(a))
 		}
 	}
-	v.add(p, "Unsupported value: "+value+": supported values: "+strings.Join(quoted, ", "))
+	v.add(p, "Unsupported value: "+brief(value)+": supported values: "+strings.Join(quoted, ", "))
 }
 
 func join(what, detail string) string {

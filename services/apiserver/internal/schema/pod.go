@@ -16,6 +16,9 @@ func checkPodSpec(p *path, s *corev1.PodSpec, out *violations) {
 	checkContainerNames(p, s, out)
 	checkMounts(p, s, out)
 	checkHostPorts(p, s, out)
+	checkInitContainers(p, s, out)
+	checkNetwork(p, s, out)
+	checkClaims(p, s, out)
 }
 
 // lists are the containers that run, with the field that holds them.
@@ -64,8 +67,15 @@ func checkMounts(p *path, s *corev1.PodSpec, out *violations) {
 				if strings.Contains(m.GetMountPath(), ":") {
 					out.invalid(here.field("mountPath"), strconv.Quote(m.GetMountPath()), "must not contain ':'")
 				}
-				if sub := m.GetSubPath(); strings.HasPrefix(sub, "/") || slices.Contains(strings.Split(sub, "/"), "..") {
-					out.invalid(here.field("subPath"), strconv.Quote(sub), "must be a relative path without '..'")
+				checkLocalPath(here.field("subPath"), m.GetSubPath(), out)
+				checkLocalPath(here.field("subPathExpr"), m.GetSubPathExpr(), out)
+				if m.GetSubPath() != "" && m.GetSubPathExpr() != "" {
+					out.invalid(here.field("subPathExpr"), strconv.Quote(m.GetSubPathExpr()), "subPathExpr and subPath are mutually exclusive")
+				}
+			}
+			for j, d := range c.GetVolumeDevices() {
+				if d.GetName() != "" && !volumes[d.GetName()] {
+					out.notFound(p.field(l.field).item(i).field("volumeDevices").item(j).field("name"), strconv.Quote(d.GetName()))
 				}
 			}
 		}
@@ -103,19 +113,13 @@ func checkContainer(p *path, c *corev1.Container, out *violations) {
 	if image := c.GetImage(); image != strings.TrimSpace(image) {
 		out.invalid(p.field("image"), strconv.Quote(image), "must not have leading or trailing whitespace")
 	}
-}
-
-func checkVolume(p *path, v *corev1.Volume, out *violations) {
-	if sources := volumeSources(v); len(sources) > 1 {
-		slices.Sort(sources)
-		for _, s := range sources[1:] {
-			out.forbidden(p.field(s), "may not specify more than 1 volume type")
-		}
-	}
+	checkProbes(p, c, out)
+	checkResizePolicies(p, c, out)
 }
 
 // checkResources holds requests under limits. Devices and huge pages cannot be shared: there both must be equal.
 func checkResources(p *path, r *corev1.ResourceRequirements, out *violations) {
+	checkHugePages(p, r, out)
 	for _, name := range slices.Sorted(maps.Keys(r.GetLimits())) {
 		checkAmount(p.field("limits").key(name), name, r.GetLimits()[name], out)
 	}
@@ -149,7 +153,7 @@ func checkAmount(p *path, name, text string, out *violations) {
 		out.invalid(p, strconv.Quote(name), "must be a standard resource for containers")
 		return
 	default:
-		words(validation.IsQualifiedName)(p, name, out)
+		words(unless(plainQualified, validation.IsQualifiedName))(p, name, out)
 	}
 	q, ok := QuantityOf(text)
 	if !ok {

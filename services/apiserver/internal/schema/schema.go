@@ -6,6 +6,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -32,6 +33,7 @@ type Schema struct {
 // message is the compiled rules of one message type.
 type message struct {
 	name   protoreflect.FullName
+	goType reflect.Type // nil where the messages are not compiled in
 	fields []*field
 	// What lies in this message or below it; a subtree without any is not walked.
 	defaults, checks, immutables, unenforced bool
@@ -44,6 +46,7 @@ type message struct {
 // field is the compiled rules of one field.
 type field struct {
 	fd      protoreflect.FieldDescriptor
+	place   int    // in the struct; -1 where it is in none
 	name    string // as JSON spells it
 	options *metav1.FieldOptions
 	message *message // of the value; nil for scalars and well-known types
@@ -51,6 +54,7 @@ type field struct {
 	value   protoreflect.Value // the default of a scalar, for comparison
 	check   func(p *path, v protoreflect.Value, out *violations)
 	keys    []protoreflect.FieldDescriptor // list_map_keys
+	unique  bool                           // no two elements may have the same keys
 }
 
 // Compiler compiles the schemas of kinds. What messages they share it compiles once.
@@ -85,6 +89,8 @@ func (c *Compiler) message(d protoreflect.MessageDescriptor) (*message, error) {
 	m := &message{name: d.FullName(), defaulter: defaulters[d.FullName()], check: checks[d.FullName()]}
 	m.defaults, m.checks = m.defaulter != nil, m.check != nil
 	c.seen[d.FullName()] = m
+	var places map[protoreflect.FieldNumber]int
+	m.goType, places = structOf(d)
 	var err error
 	if m.rules, err = c.compileRules(d); err != nil {
 		return nil, err
@@ -98,9 +104,12 @@ func (c *Compiler) message(d protoreflect.MessageDescriptor) (*message, error) {
 		if err != nil {
 			return nil, err
 		}
+		if place, ok := places[f.fd.Number()]; ok {
+			f.place = place
+		}
 		m.fields = append(m.fields, f)
 		m.defaults = m.defaults || f.set != nil
-		m.checks = m.checks || f.check != nil || f.options.GetRequired() || len(f.keys) > 0
+		m.checks = m.checks || f.check != nil || f.options.GetRequired() || f.unique
 		m.immutables = m.immutables || f.options.GetImmutable()
 		m.unenforced = m.unenforced || f.options.GetUnenforced()
 		if f.message != nil && m.name != metadataName {
@@ -115,7 +124,7 @@ func (c *Compiler) message(d protoreflect.MessageDescriptor) (*message, error) {
 }
 
 func (c *Compiler) field(fd protoreflect.FieldDescriptor) (*field, error) {
-	f := &field{fd: fd, name: fd.JSONName(), options: optionsOf(fd)}
+	f := &field{fd: fd, place: -1, name: fd.JSONName(), options: optionsOf(fd)}
 	value := fd
 	if fd.IsMap() {
 		value = fd.MapValue()
@@ -139,6 +148,7 @@ func (c *Compiler) field(fd protoreflect.FieldDescriptor) (*field, error) {
 		}
 		f.keys = append(f.keys, kd)
 	}
+	f.unique = len(f.keys) > 0 && !f.options.GetKeysMayRepeat()
 	return f, nil
 }
 
@@ -258,11 +268,12 @@ func (m *message) fill(msg protoreflect.Message) {
 	if m.defaulter != nil {
 		m.defaulter(msg.Interface())
 	}
+	o := m.open(msg)
 	for _, f := range m.fields {
-		if f.set != nil && !msg.Has(f.fd) {
+		if f.set != nil && !o.has(f) {
 			f.set(msg)
 		}
-		if f.message == nil || !f.message.defaults || !msg.Has(f.fd) {
+		if f.message == nil || !f.message.defaults || !o.has(f) {
 			continue
 		}
 		v := msg.Get(f.fd)
@@ -286,13 +297,18 @@ func (m *message) fill(msg protoreflect.Message) {
 // value it would get anyway is not worth a warning.
 func (s *Schema) Warnings(obj proto.Message) []string {
 	var out []string
-	s.root.warn(nil, obj.ProtoReflect(), &out)
+	s.root.warn(nowhere, obj.ProtoReflect(), &out)
+	if out != nil {
+		out = out[:0]
+		s.root.warn(nil, obj.ProtoReflect(), &out)
+	}
 	return out
 }
 
 func (m *message) warn(p *path, msg protoreflect.Message, out *[]string) {
+	o := m.open(msg)
 	for _, f := range m.fields {
-		if !msg.Has(f.fd) {
+		if !f.options.GetUnenforced() && (f.message == nil || !f.message.unenforced) || !o.has(f) {
 			continue
 		}
 		here := p.field(f.name)
@@ -301,9 +317,6 @@ func (m *message) warn(p *path, msg protoreflect.Message, out *[]string) {
 			if !f.value.IsValid() || !v.Equal(f.value) {
 				*out = append(*out, here.String()+": accepted, but not enforced yet")
 			}
-			continue
-		}
-		if f.message == nil || !f.message.unenforced {
 			continue
 		}
 		switch {
@@ -323,23 +336,31 @@ func (m *message) warn(p *path, msg protoreflect.Message, out *[]string) {
 }
 
 // ValidateCreate returns everything wrong with a new object, after Default.
-func (s *Schema) ValidateCreate(obj proto.Message) []apierr.Violation {
-	out := &violations{}
-	s.validate(obj, out)
-	return out.all()
-}
+func (s *Schema) ValidateCreate(obj proto.Message) []apierr.Violation { return s.validate(obj, nil) }
 
 // ValidateUpdate returns everything wrong with an object that replaces old, after Default.
 func (s *Schema) ValidateUpdate(obj, old proto.Message) []apierr.Violation {
+	return s.validate(obj, old)
+}
+
+// validate goes through the object once to see whether anything is wrong, and only then once more to say where. Most
+// objects are right, and for them no paths are made and nothing is put in order.
+func (s *Schema) validate(obj, old proto.Message) []apierr.Violation {
 	out := &violations{}
-	s.validate(obj, out)
-	s.root.unchanged(nil, obj.ProtoReflect(), old.ProtoReflect(), out)
+	if s.walk(nowhere, obj, old, out); len(out.list) == 0 {
+		return nil
+	}
+	out = &violations{}
+	s.walk(nil, obj, old, out)
 	return out.all()
 }
 
-func (s *Schema) validate(obj proto.Message, out *violations) {
+func (s *Schema) walk(p *path, obj, old proto.Message, out *violations) {
 	if o, ok := obj.(interface{ GetMetadata() *metav1.ObjectMeta }); ok {
-		s.metadata(o.GetMetadata(), out)
+		s.metadata(p.field("metadata"), o.GetMetadata(), out)
 	}
-	s.root.validate(nil, obj.ProtoReflect(), out)
+	s.root.validate(p, obj.ProtoReflect(), out)
+	if old != nil {
+		s.root.unchanged(p, obj.ProtoReflect(), old.ProtoReflect(), out)
+	}
 }

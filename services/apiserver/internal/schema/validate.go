@@ -14,14 +14,18 @@ import (
 )
 
 func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
+	if out.full() {
+		return
+	}
+	o := m.open(msg)
 	for _, f := range m.fields {
-		if !msg.Has(f.fd) {
+		if !o.has(f) {
 			if f.options.GetRequired() {
 				out.required(p.field(f.name), "")
 			}
 			continue
 		}
-		if f.check == nil && len(f.keys) == 0 && !f.options.GetRequired() && (f.message == nil || !f.message.checks) {
+		if f.check == nil && !f.unique && !f.options.GetRequired() && (f.message == nil || !f.message.checks) {
 			continue
 		}
 		here := p.field(f.name)
@@ -33,7 +37,7 @@ func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
 		if f.check != nil {
 			f.check(here, v, out)
 		}
-		if len(f.keys) > 0 {
+		if f.unique {
 			f.duplicates(here, v.List(), out)
 		}
 		if f.message == nil || !f.message.checks {
@@ -41,9 +45,7 @@ func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
 		}
 		switch {
 		case f.fd.IsMap():
-			for _, k := range sortedKeys(v.Map()) {
-				f.message.validate(here.key(k.String()), v.Map().Get(k).Message(), out)
-			}
+			eachEntry(here, v.Map(), func(p *path, _ string, e protoreflect.Value) { f.message.validate(p, e.Message(), out) })
 		case f.fd.IsList():
 			for i := range v.List().Len() {
 				f.message.validate(here.item(i), v.List().Get(i).Message(), out)
@@ -55,6 +57,20 @@ func (m *message) validate(p *path, msg protoreflect.Message, out *violations) {
 	m.ask(p, msg, out)
 	if m.check != nil {
 		m.check(p, msg.Interface(), out)
+	}
+}
+
+// eachEntry goes through a map, in order of its keys where anybody can see it.
+func eachEntry(p *path, m protoreflect.Map, visit func(p *path, key string, value protoreflect.Value)) {
+	if p == nowhere {
+		m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+			visit(p, k.String(), v)
+			return true
+		})
+		return
+	}
+	for _, k := range sortedKeys(m) {
+		visit(p.key(k.String()), k.String(), m.Get(k))
 	}
 }
 
@@ -114,20 +130,32 @@ func (m *message) unchanged(p *path, msg, old protoreflect.Message, out *violati
 			r.ask(p, msg, old, out)
 		}
 	}
+	next, prev := m.open(msg), m.open(old)
 	for _, f := range m.fields {
-		has, had := msg.Has(f.fd), old.Has(f.fd)
+		if !f.options.GetImmutable() && (f.message == nil || !f.message.immutables && !f.message.transitions) {
+			continue
+		}
+		has, had := next.has(f), prev.has(f)
 		if f.options.GetImmutable() {
 			if has != had || has && !msg.Get(f.fd).Equal(old.Get(f.fd)) {
 				out.invalid(p.field(f.name), describe(f.fd, msg), "field is immutable")
 			}
 			continue
 		}
-		if f.message == nil || !f.message.immutables && !f.message.transitions || !has || !had || f.fd.IsMap() {
+		if f.message == nil || !f.message.immutables && !f.message.transitions || !had || f.fd.IsMap() {
 			continue
 		}
 		here := p.field(f.name)
 		if !f.fd.IsList() {
-			f.message.unchanged(here, msg.Get(f.fd).Message(), old.Get(f.fd).Message(), out)
+			now := msg.Get(f.fd).Message()
+			if !has {
+				if f.options.GetRequired() {
+					continue // reported as such
+				}
+				// Who leaves out a message leaves out what may not change in it.
+				now = newMessage(f.fd.Message())
+			}
+			f.message.unchanged(here, now, old.Get(f.fd).Message(), out)
 			continue
 		}
 		if len(f.keys) == 0 {
@@ -200,14 +228,17 @@ func compileCheck(fd protoreflect.FieldDescriptor, o *metav1.FieldOptions) func(
 			if key == nil && value == nil {
 				return
 			}
-			for _, k := range sortedKeys(v.Map()) {
+			eachEntry(p, v.Map(), func(here *path, k string, e protoreflect.Value) {
+				if out.full() {
+					return
+				}
 				if key != nil {
-					key(p, k.String(), out)
+					key(p, k, out)
 				}
 				if value != nil {
-					value(p.key(k.String()), v.Map().Get(k).String(), out)
+					value(here, e.String(), out)
 				}
-			}
+			})
 		}
 	case fd.IsList():
 		if one == nil && !count {
@@ -219,6 +250,9 @@ func compileCheck(fd protoreflect.FieldDescriptor, o *metav1.FieldOptions) func(
 				return
 			}
 			for i := range v.List().Len() {
+				if out.full() {
+					return
+				}
 				one(p.item(i), v.List().Get(i), out)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"trireme.dev/client/kind"
 	"trireme.dev/kit/daemon"
@@ -14,6 +15,8 @@ import (
 	"trireme.dev/kit/rpc"
 	nodev1 "trireme.dev/proto/gen/trireme/node/v1"
 	"trireme.dev/services/apiserver/internal/admission"
+	"trireme.dev/services/apiserver/internal/audit"
+	"trireme.dev/services/apiserver/internal/authorization"
 	"trireme.dev/services/apiserver/internal/compaction"
 	"trireme.dev/services/apiserver/internal/gateway"
 	"trireme.dev/services/apiserver/internal/join"
@@ -28,8 +31,12 @@ type Deps struct {
 	DialNode gateway.NodeDialer
 	RPC      rpc.ServerConfig
 	// CA signs nodes' certificates; nil where this gateway cannot.
-	CA     *pki.CA
+	CA *pki.CA
+	// Audit is told of calls, and runs with the server; nil for none.
+	Audit  *audit.Log
 	Logger *slog.Logger
+	// EventTTL is how long events are kept after they were last written; an hour where 0.
+	EventTTL time.Duration
 }
 
 // Server is a gateway, ready to run once.
@@ -38,19 +45,26 @@ type Server struct {
 	gateway  *gateway.Gateway
 	registry *registry.Registry
 	rpc      *rpc.Server
+	audit    *audit.Log
 	logger   *slog.Logger
 }
 
-// New wires the chain gateway → admission → registry → watchcache → storage.
+// New wires the chain gateway → authorization → admission → registry → watchcache → storage.
 func New(deps Deps) (*Server, error) {
 	kinds := kind.Builtin()
 	store := observed.New(deps.Store, registry.Stored(kinds))
-	reg, err := registry.New(registry.Deps{Store: store, Kinds: kinds, Logger: deps.Logger})
+	reg, err := registry.New(registry.Deps{Store: store, Kinds: kinds, Logger: deps.Logger, EventTTL: deps.EventTTL})
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
-	reg.SetAdmission(admission.New(reg))
-	gw, err := gateway.New(gateway.Deps{Registry: reg, Store: store, Nodes: deps.DialNode, Logger: deps.Logger})
+	authorizer, err := authorization.New(authorization.Config{Objects: reg, Insecure: deps.RPC.InsecureTCP})
+	if err != nil {
+		return nil, fmt.Errorf("authorization: %w", err)
+	}
+	reg.SetAdmission(admission.New(admission.Deps{Registry: reg, Authorizer: authorizer}))
+	gw, err := gateway.New(gateway.Deps{
+		Registry: reg, Store: store, Authorizer: authorizer, Audit: deps.Audit, Nodes: deps.DialNode, Logger: deps.Logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
@@ -73,7 +87,7 @@ func New(deps Deps) (*Server, error) {
 	nodes.Listen = srv.Addr
 	nodev1.RegisterJoinServiceServer(srv, join.New(nodes))
 	gw.RegisterReflection(srv)
-	return &Server{store: store, gateway: gw, registry: reg, rpc: srv, logger: deps.Logger}, nil
+	return &Server{store: store, gateway: gw, registry: reg, rpc: srv, audit: deps.Audit, logger: deps.Logger}, nil
 }
 
 // Ready is closed once calls are served.
@@ -84,12 +98,22 @@ func (s *Server) Addr() net.Addr { return s.rpc.Addr() }
 
 // Run serves until ctx ends, on the listeners given, or on those of the configuration where there are none.
 func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
+	// The log is written until the last call has ended.
+	auditing, served := context.WithCancel(context.WithoutCancel(ctx))
+	defer served()
 	return daemon.Run(ctx,
+		daemon.Task{Name: "audit", Run: func(context.Context) error {
+			if s.audit == nil {
+				return nil
+			}
+			return s.audit.Run(auditing)
+		}},
 		daemon.Task{Name: "storage metrics", Run: s.store.Run},
 		daemon.Task{Name: "gateway metrics", Run: s.gateway.Run},
 		daemon.Task{Name: "registry", Run: s.registry.Run},
 		daemon.Task{Name: "compaction", Run: compaction.New(s.store, s.logger).Run},
 		daemon.Task{Name: "grpc", Run: func(ctx context.Context) error {
+			defer served()
 			// Nobody may find a cluster without its first namespaces.
 			if err := s.bootstrap(ctx); err != nil {
 				return err

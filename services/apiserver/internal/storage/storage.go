@@ -11,11 +11,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
-// Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on by one, and all
-// keys of one commit bear the same revision. All methods may be called concurrently. Reads are linearizable unless a
-// revision is given.
+// Store is an ordered map of keys with revisions. Every commit moves the revision of the whole store on, and all keys of
+// one commit bear the same revision. Commits that are under way together may share one. All methods may be called
+// concurrently. Reads are linearizable unless a revision is given.
 type Store interface {
 	// Get returns the value of key now, and the revision of the store it was read at. Found is false where the key
 	// does not exist.
@@ -115,6 +116,9 @@ type Condition struct {
 type Op struct {
 	Key   string
 	Value []byte
+	// TTL is after how long the store deletes the key by itself, unless it is written again: not sooner, and later by a
+	// twentieth of it or a minute, whichever is less, but a second at least. 0 keeps it. Watchers see it deleted.
+	TTL time.Duration
 }
 
 // WatchOptions say what a Watch begins with and brings.
@@ -178,7 +182,8 @@ var ErrUnsupported = errors.New("this store does not do that")
 
 // ConflictError says which conditions of a commit did not hold.
 type ConflictError struct {
-	// Current holds, for each failed condition, the key as it is now; Revision is 0 where it does not exist.
+	// Current holds, for each failed condition, the key as it is now, without its value; Revision is 0 where it does not
+	// exist.
 	Current []Entry
 }
 

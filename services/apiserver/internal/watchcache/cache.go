@@ -17,6 +17,7 @@ import (
 
 	"trireme.dev/kit/loop"
 	"trireme.dev/kit/telemetry"
+	"trireme.dev/services/apiserver/internal/envelope"
 	"trireme.dev/services/apiserver/internal/storage"
 )
 
@@ -27,6 +28,8 @@ const (
 	loadPage = 1000
 	// sweepPeriod is how often history is looked at that no event pushes out.
 	sweepPeriod = 10 * time.Second
+	// checkPeriod is how often the store is asked whether it still is where the cache is, if no list asks.
+	checkPeriod = 10 * time.Second
 )
 
 var (
@@ -34,6 +37,9 @@ var (
 	ErrSlow = errors.New("watcher does not keep up; resume from the last revision received")
 	// ErrInterrupted ends all watchers when the cache itself lost its place in history; they may resume.
 	ErrInterrupted = errors.New("watch was interrupted; resume from the last revision received")
+	// ErrRewound ends all watchers when the store has gone back in history: a backup was restored under the cache. They
+	// cannot resume, since what they have seen did not happen.
+	ErrRewound = errors.New("the store has gone back in history: list again")
 	// ErrBehind says that the cache has not reached a revision in the time given.
 	ErrBehind = errors.New("the cache has not reached the revision")
 	// errStopped is what callers get once Run has ended.
@@ -52,6 +58,8 @@ type Kind struct {
 	Group, Resource string
 	// Indexes by name, besides ByNamespace and ByKey, which every kind has.
 	Indexes map[string]Index
+	// Lookups names those of Indexes by which the present state can be looked up too.
+	Lookups []string
 }
 
 // Config of a cache.
@@ -76,6 +84,7 @@ type Cache struct {
 	position atomic.Int64 // every event up to here has been handed out; 0 until loaded
 	readings chan chan<- reading
 	progress chan struct{} // asks the store's watch how far it is
+	rewound  chan struct{} // tells follow that the store has gone back
 	stopped  chan struct{}
 
 	mu    sync.Mutex
@@ -86,7 +95,8 @@ type Cache struct {
 func New(cfg Config) *Cache {
 	c := &Cache{
 		store: cfg.Store, prefix: cfg.Prefix, logger: cfg.Logger, topics: make(map[string]*topic, len(cfg.Kinds)),
-		readings: make(chan chan<- reading), progress: make(chan struct{}, 1), stopped: make(chan struct{}),
+		readings: make(chan chan<- reading), progress: make(chan struct{}, 1),
+		rewound: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	for _, k := range cfg.Kinds {
 		c.topics[k.Prefix] = newTopic(k)
@@ -105,6 +115,14 @@ func (c *Cache) Run(ctx context.Context) error {
 		_ = loop.Every(ctx, loop.Config{Name: "watchcache", Period: sweepPeriod, Delay: sweepPeriod, Logger: c.logger},
 			func(context.Context) error { c.sweep(time.Now()); return nil })
 	})
+	wg.Go(func() {
+		_ = loop.Every(ctx, loop.Config{Name: "watchcache position", Period: checkPeriod, Delay: checkPeriod, Logger: c.logger},
+			func(ctx context.Context) error {
+				// The answer is looked at where it comes; that there is none, others find out.
+				_, _ = c.Latest(ctx)
+				return nil
+			})
+	})
 	defer func() {
 		close(c.stopped)
 		wg.Wait()
@@ -112,14 +130,25 @@ func (c *Cache) Run(ctx context.Context) error {
 			t.end(ctx.Err())
 		}
 	}()
-	lost := true
+	lost, why := true, ErrInterrupted
 	for {
-		err := c.follow(ctx, lost)
-		if ctx.Err() != nil {
-			return nil
+		var err error
+		if lost {
+			err = c.load(ctx, why)
+			lost = err != nil
 		}
-		// What it had seen is whole, so after any other failure it goes on from there.
-		lost = c.Position() == 0 || errors.Is(err, storage.ErrCompacted)
+		if err == nil {
+			// What it has seen is whole, so after most failures it goes on from there.
+			err = c.follow(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrRewound):
+			lost, why = true, ErrRewound
+		case errors.Is(err, storage.ErrCompacted) && !lost:
+			lost, why = true, ErrInterrupted
+		}
 		c.logger.Warn("watch cache retries", telemetry.KeyError, err)
 		select {
 		case <-ctx.Done():
@@ -128,25 +157,38 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Cache) follow(ctx context.Context, lost bool) error {
-	if lost {
-		if err := c.load(ctx); err != nil {
-			return err
+// follow hands out what happens in the store until it fails.
+func (c *Cache) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		// A watch from a revision that the store has not reached again brings nothing, and no error either.
+		select {
+		case <-ctx.Done():
+		case <-c.rewound:
+			cancel(ErrRewound)
 		}
-	}
+	})
 	opts := storage.WatchOptions{After: c.Position(), Progress: c.progress}
-	return c.store.Watch(ctx, c.prefix, opts, func(b storage.Batch) error {
+	err := c.store.Watch(ctx, c.prefix, opts, func(b storage.Batch) error {
 		c.dispatch(b)
 		return nil
 	})
+	cancel(err)
+	if errors.Is(context.Cause(ctx), ErrRewound) {
+		return ErrRewound
+	}
+	return err
 }
 
-// load reads everything at one revision. Watchers that were there end: history is gone between what they have seen and
-// where the cache can go on. Until it is done, readers see the state from before.
-func (c *Cache) load(ctx context.Context) error {
-	trees := make(map[*topic]*tree, len(c.topics))
+// load reads everything at one revision. Watchers that were there end with why: history is gone between what they have seen
+// and where the cache can go on. Until it is done, readers see the state from before.
+func (c *Cache) load(ctx context.Context, why error) error {
+	trees, unreadable := make(map[*topic]*tree, len(c.topics)), make(map[*topic]map[string]error, len(c.topics))
 	for _, t := range c.topics {
-		trees[t] = newTree()
+		trees[t], unreadable[t] = newTree(), map[string]error{}
 	}
 	var opts storage.ListOptions
 	opts.Limit = loadPage
@@ -157,7 +199,13 @@ func (c *Cache) load(ctx context.Context) error {
 		}
 		opts.Revision = page.Revision
 		for _, e := range page.Entries {
-			if t := c.topics[storage.KindPrefix(e.Key)]; t != nil {
+			t := c.topics[storage.KindPrefix(e.Key)]
+			if t == nil {
+				continue
+			}
+			if _, err := envelope.Open(e.Value); err != nil {
+				unreadable[t][e.Key] = err
+			} else {
 				trees[t].ReplaceOrInsert(&Object{Key: e.Key, Revision: e.Revision, stored: e.Value})
 			}
 		}
@@ -167,9 +215,13 @@ func (c *Cache) load(ctx context.Context) error {
 		opts.From = page.Entries[len(page.Entries)-1].Key + "\x00"
 	}
 	for t, state := range trees {
-		t.reset(state, opts.Revision)
+		t.reset(state, unreadable[t], opts.Revision, why)
 	}
 	c.advance(opts.Revision)
+	select {
+	case <-c.rewound: // told twice
+	default:
+	}
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"trireme.dev/services/apiserver/internal/storage"
 )
 
 const (
@@ -61,14 +63,30 @@ func (c *Cache) serveReadings(ctx context.Context) {
 				more = false
 			}
 		}
+		before := c.Position()
 		limited, cancel := context.WithTimeout(ctx, readTimeout)
 		revision, err := c.store.Revision(limited)
 		cancel()
+		if err == nil && revision < before {
+			err = c.rewind(before, revision)
+		}
 		for i, w := range waiting {
 			w <- reading{revision, err}
 			waiting[i] = nil
 		}
 	}
+}
+
+// rewind notes that the store was at a revision before one that the cache had reached when it asked. Progress would not prove
+// it: a member of the store may lag behind the one that told of the later revision.
+func (c *Cache) rewind(before, revision int64) error {
+	if c.Position() >= before { // it has not begun anew meanwhile
+		select {
+		case c.rewound <- struct{}{}:
+		default: // told already
+		}
+	}
+	return fmt.Errorf("the cache is at %d, the store at %d: %w", before, revision, storage.ErrUnavailable)
 }
 
 // Wait blocks until the cache has reached a revision, and fails with ErrBehind where it has not within limit. Commits

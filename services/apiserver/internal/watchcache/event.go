@@ -58,12 +58,21 @@ func (e *Event) Type() metav1.WatchEventType {
 	}
 }
 
+// size is what the event keeps in memory for those who have not seen it.
+func (e *Event) size() int {
+	if e.Now == nil {
+		return 0 // the state before is in the history
+	}
+	return len(e.Now.stored)
+}
+
 // Encoded returns the event as field 1 of a watch response, tag and length included, in parts that share the object's
-// bytes. It is made once for all watchers and must not be changed. DELETED carries the state before the change; all
-// carry the revision of the change.
-func (e *Event) Encoded(typ metav1.WatchEventType) ([][]byte, error) {
+// bytes. It is made once for all watchers and must not be changed; first is true for whom it was made. DELETED carries the
+// state before the change; all carry the revision of the change.
+func (e *Event) Encoded(typ metav1.WatchEventType) (parts [][]byte, first bool, err error) {
 	slot := &e.encoded[typ-1]
 	slot.once.Do(func() {
+		first = true
 		object := e.Now
 		if typ == metav1.WatchEventType_WATCH_EVENT_TYPE_DELETED {
 			object = e.Before
@@ -73,7 +82,7 @@ func (e *Event) Encoded(typ metav1.WatchEventType) ([][]byte, error) {
 			slot.parts = EncodeEvent(typ, payload, e.Revision)
 		}
 	})
-	return slot.parts, slot.err
+	return slot.parts, first, slot.err
 }
 
 // EncodeEvent makes {events = 1 {type = 1, object = 2}} of a watch response, in parts that share the payload's bytes.
@@ -87,21 +96,24 @@ func EncodeEvent(typ metav1.WatchEventType, payload []byte, revision int64) [][]
 	head = protowire.AppendVarint(head, uint64(typ))
 	head = protowire.AppendTag(head, 2, protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(object))
-	parts, _ := envelope.AppendParts(make([][]byte, 0, 4), head, 0, payload, revision)
+	parts, _ := envelope.AppendParts(make([][]byte, 0, 2), head, 0, payload, revision)
 	return parts
 }
 
 // history makes events of what the store remembers.
 func history(events []storage.Event) []*Event {
-	out := make([]*Event, len(events))
+	out := make([]*Event, 0, len(events))
 	for i := range events {
 		e := &events[i]
-		out[i] = &Event{Revision: e.Revision}
-		if e.Value != nil {
-			out[i].Now = &Object{Key: e.Key, Revision: e.Revision, stored: e.Value}
+		event := &Event{Revision: e.Revision}
+		if value := readable(e.Value); value != nil {
+			event.Now = &Object{Key: e.Key, Revision: e.Revision, stored: value}
 		}
-		if e.Previous != nil {
-			out[i].Before = &Object{Key: e.Key, Revision: e.PreviousRevision, stored: e.Previous}
+		if value := readable(e.Previous); value != nil {
+			event.Before = &Object{Key: e.Key, Revision: e.PreviousRevision, stored: value}
+		}
+		if event.Now != nil || event.Before != nil {
+			out = append(out, event)
 		}
 	}
 	return out

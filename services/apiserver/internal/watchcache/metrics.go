@@ -29,6 +29,8 @@ func (c *Cache) observe() (stop func()) {
 			perTopic(func(t *topic) int64 { return t.counts.terminated })),
 		metrics.Gauge("apiserver_watch_cache_resource_version", "Revision up to which all events have been handed out.",
 			perTopic(func(*topic) int64 { return c.Position() })),
+		metrics.Gauge("apiserver_storage_unreadable_objects", "Values in the store that are no objects of their kind, by resource.",
+			perTopic(func(t *topic) int64 { return int64(len(t.unreadable)) })),
 	}
 	return func() {
 		for _, stop := range stops {

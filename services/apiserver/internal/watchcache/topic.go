@@ -37,6 +37,7 @@ type topic struct {
 	prefix          string
 	group, resource string // for metrics
 	indexes         map[string]Index
+	lookups         map[string]*lookup // read with mu
 
 	mu       sync.Mutex
 	state    *tree
@@ -49,8 +50,11 @@ type topic struct {
 	bytes int      // of ring
 	floor int64    // every event after floor is in ring
 
+	unreadable map[string]error // values that are no objects, by key; they count as absent
+
 	offers  offers
 	touched []*Watcher // who has events staged
+	pulse   *pulse     // the next one; nil while nobody waits for it
 	counts  counts
 }
 
@@ -68,16 +72,20 @@ type kept struct {
 }
 
 func newTopic(k Kind) *topic {
-	return &topic{prefix: k.Prefix, group: k.Group, resource: k.Resource, indexes: k.Indexes, state: newTree(), offers: newOffers()}
+	return &topic{prefix: k.Prefix, group: k.Group, resource: k.Resource, indexes: k.Indexes, lookups: newLookups(k), state: newTree(), offers: newOffers()}
 }
 
-// reset puts in a state that was loaded anew.
-func (t *topic) reset(state *tree, revision int64) {
+// reset puts in a state that was loaded anew; why ends the watchers.
+func (t *topic) reset(state *tree, unreadable map[string]error, revision int64, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.unreadable = unreadable
 	t.state, t.last, t.snapshot, t.kept = state, revision, nil, nil
 	t.ring, t.dead, t.bytes, t.floor = nil, 0, 0, revision
-	t.offers.each(func(w *Watcher) { w.fail(ErrInterrupted) })
+	for _, l := range t.lookups {
+		l.rebuild(state)
+	}
+	t.offers.each(func(w *Watcher) { w.fail(why) })
 }
 
 func (t *topic) end(err error) {
@@ -97,8 +105,8 @@ func (t *topic) apply(events []storage.Event, now time.Time) {
 	b := &batch{revision: events[0].Revision, at: now, events: make([]*Event, 0, len(events))}
 	for i := range events {
 		e := &Event{Revision: b.revision}
-		if events[i].Value != nil {
-			e.Now = &Object{Key: events[i].Key, Revision: b.revision, stored: events[i].Value}
+		if value := t.sift(events[i].Key, events[i].Value); value != nil {
+			e.Now = &Object{Key: events[i].Key, Revision: b.revision, stored: value}
 			e.Before, _ = t.state.ReplaceOrInsert(e.Now)
 		} else {
 			// Deleting what is not there is no event.
@@ -107,6 +115,9 @@ func (t *topic) apply(events []storage.Event, now time.Time) {
 			}
 		}
 		b.events = append(b.events, e)
+		for _, l := range t.lookups {
+			l.change(e.Before, e.Now)
+		}
 		b.bytes += eventOverhead
 		if e.Before != nil {
 			b.bytes += len(e.Before.stored)

@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -12,11 +13,15 @@ const (
 	maxPending = 20000
 	// maxPendingBytes bounds the objects that wait for a watcher, unless they are of one revision.
 	maxPendingBytes = 64 << 20
-	// A watcher is served at once as long as that happens seldom: atOnce times in each window. Beyond, it gathers for a
-	// while first, so that under load a response carries many events.
+	// A watcher is served at once as long as that happens seldom: atOnce times in each window. Beyond, it waits for the
+	// next pulse of its kind, so that under load a response carries many events, and as long as a pulse brings it as many.
 	window = 50 * time.Millisecond
 	atOnce = 5
-	gather = 20 * time.Millisecond
+	// Pulses come at least gatherLeast apart. Messages cost more than the events in them, so with more watchers of
+	// everything they come further apart, gatherEach for each, up to gatherMost.
+	gatherLeast = 20 * time.Millisecond
+	gatherEach  = time.Millisecond
+	gatherMost  = 100 * time.Millisecond
 	// maxBacklog is how many events of the backlog Next returns at once, unless one revision has more.
 	maxBacklog = 1000
 	// maxSpare is how large a list of events is kept for the next call of Next.
@@ -60,9 +65,7 @@ func (w *Watcher) push(revision int64, events []*Event) {
 	}
 	size := 0
 	for _, e := range events {
-		if e.Now != nil {
-			size += len(e.Now.stored)
-		}
+		size += e.size()
 	}
 	if len(w.pending) > 0 && (len(w.pending)+len(events) > maxPending || w.bytes+size > maxPendingBytes) {
 		w.topic.counts.terminated++
@@ -121,30 +124,24 @@ func (w *Watcher) Next(ctx context.Context, bookmark <-chan time.Time) ([]*Event
 		case <-bookmark:
 			asked = true
 		}
+		until := int64(math.MaxInt64)
 		if !asked && w.busy(time.Now()) {
-			timer := time.NewTimer(gather)
+			p := w.topic.nextPulse()
 			select {
 			case <-ctx.Done():
-				timer.Stop()
 				return nil, 0, ctx.Err()
-			case <-timer.C:
+			case <-p.done:
+				until = p.until
 			}
 		}
 		// Before what waits is taken: all events up to there have been pushed by then.
-		position := w.cache.Position()
-		w.mu.Lock()
-		events, err := w.pending, w.err
-		w.pending, w.bytes = w.spare[:0], 0
-		w.mu.Unlock()
-		w.spare = events
-		if cap(events) > maxSpare {
-			w.spare = nil
-		}
+		position := min(w.cache.Position(), until)
+		events, err := w.take(until)
 		if err != nil {
 			return nil, 0, err
 		}
 		if n := len(events); n > 0 {
-			w.served++
+			w.count(n, until != math.MaxInt64)
 			return events, max(position, events[n-1].Revision), nil
 		}
 		if asked {
@@ -153,12 +150,71 @@ func (w *Watcher) Next(ctx context.Context, bookmark <-chan time.Time) ([]*Event
 	}
 }
 
+// take returns what waits of the revisions until one, and leaves the rest.
+func (w *Watcher) take(until int64) ([]*Event, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return nil, w.err
+	}
+	events := w.pending
+	n := len(events)
+	for n > 0 && events[n-1].Revision > until {
+		n--
+	}
+	w.pending = append(w.spare[:0], events[n:]...)
+	w.bytes = 0
+	for _, e := range w.pending {
+		w.bytes += e.size()
+	}
+	if len(w.pending) > 0 {
+		w.wake()
+	}
+	w.spare = events
+	if cap(events) > maxSpare {
+		w.spare = nil
+	}
+	return events[:n], nil
+}
+
 // busy reports whether the watcher has been served often of late.
 func (w *Watcher) busy(now time.Time) bool {
 	if now.Sub(w.since) > window {
 		w.since, w.served = now, 0
 	}
 	return w.served >= atOnce
+}
+
+// count notes that the watcher was served so many events, at a pulse or at once.
+func (w *Watcher) count(events int, pulse bool) {
+	w.served++
+	if pulse && events >= atOnce {
+		w.since, w.served = time.Now(), atOnce // still busy
+	}
+}
+
+// pulse is a moment up to which all busy watchers of a kind are served. Those with the same filter so are sent the same.
+type pulse struct {
+	done  chan struct{}
+	until int64 // revision; set when done is closed
+}
+
+// nextPulse returns the pulse to come, of which there is one at a time and none while nobody waits for it.
+func (t *topic) nextPulse() *pulse {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pulse == nil {
+		p := &pulse{done: make(chan struct{})}
+		t.pulse = p
+		gather := min(max(gatherLeast, time.Duration(len(t.offers.all))*gatherEach), gatherMost)
+		time.AfterFunc(gather, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			p.until, t.pulse = t.last, nil
+			close(p.done)
+		})
+	}
+	return t.pulse
 }
 
 // Close takes the watcher off the cache.

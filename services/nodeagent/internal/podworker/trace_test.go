@@ -53,11 +53,12 @@ func TestTraceOfAStart(t *testing.T) {
 		p = a.create(p)
 		after(time.Minute)
 		mine, later := own(t, spans, p)
+		const written = "status write/" + call + "UpdateStatus/" + call + "UpdateStatus"
 		want := []string{call + "Create", below}
 		for _, s := range []string{
-			"Ready", "Txn", "admission", "pod worker wait", "status write", "status write/" + call + "UpdateStatus",
-			"status write/" + call + "UpdateStatus/" + call + "UpdateStatus", "status write/" + call + "UpdateStatus/" + call + "UpdateStatus/Txn",
-			"syncPod", "syncPod/Admit", "syncPod/CreateContainer", "syncPod/EnsureImage", "syncPod/EnsureImage/PullImage",
+			"Admission", "Authentication", "Authorization", "Ready", "Txn", "pod worker wait", "status write",
+			"status write/" + call + "UpdateStatus", written, written + "/Admission", written + "/Authentication",
+			written + "/Authorization", written + "/Txn", "syncPod", "syncPod/Admit", "syncPod/CreateContainer", "syncPod/EnsureImage", "syncPod/EnsureImage/PullImage",
 			"syncPod/MountVolumes", "syncPod/RunPodSandbox", "syncPod/RunPodSandbox/SetUpNetwork", "syncPod/StartContainer", "watch delivery",
 		} {
 			want = append(want, below+"/"+s)

@@ -30,7 +30,8 @@ type Options struct {
 	Width int
 	// Colour writes ANSI colours.
 	Colour bool
-	// All shows every span; otherwise many of one name that follow each other are one row.
+	// All shows every span; otherwise many of one name that follow each other are one row, and the gateway's stages are
+	// left out where they took no time worth telling.
 	All bool
 }
 
@@ -82,6 +83,9 @@ type group struct {
 
 // grouped puts many spans of one name, without children and in a row, together.
 func (p *picture) grouped(nodes []*trace.Node) []group {
+	if !p.o.All {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), passing)
+	}
 	var out []group
 	for i := 0; i < len(nodes); {
 		n := i + 1
@@ -99,6 +103,16 @@ func (p *picture) grouped(nodes []*trace.Node) []group {
 		i = n
 	}
 	return out
+}
+
+// stages of the gateway stand in every call. They are worth a row where one took long or refused the call.
+var stages = []string{"Authentication", "Audit", "Authorization", "Admission"}
+
+// noticeable is how long a stage takes before it is shown.
+const noticeable = time.Millisecond
+
+func passing(n *trace.Node) bool {
+	return len(n.Children) == 0 && !n.Failed && n.Duration() < noticeable && slices.Contains(stages, n.Name)
 }
 
 func single(n *trace.Node) bool {

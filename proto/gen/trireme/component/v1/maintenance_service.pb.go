@@ -482,6 +482,225 @@ func (x *DefragmentResponse) GetAfterBytes() int64 {
 	return 0
 }
 
+// MigrateStorageRequest says what to rewrite.
+type MigrateStorageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// kind by any name that the CLI takes: podgroups. Empty for all.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// resume_after is the key that an earlier call reported last; everything up to it is passed over.
+	ResumeAfter   string `protobuf:"bytes,2,opt,name=resume_after,json=resumeAfter,proto3" json:"resume_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MigrateStorageRequest) Reset() {
+	*x = MigrateStorageRequest{}
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MigrateStorageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MigrateStorageRequest) ProtoMessage() {}
+
+func (x *MigrateStorageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MigrateStorageRequest.ProtoReflect.Descriptor instead.
+func (*MigrateStorageRequest) Descriptor() ([]byte, []int) {
+	return file_trireme_component_v1_maintenance_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *MigrateStorageRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *MigrateStorageRequest) GetResumeAfter() string {
+	if x != nil {
+		return x.ResumeAfter
+	}
+	return ""
+}
+
+// MigrateStorageResponse says how far a migration is. One comes at least for each kind and each page of it.
+type MigrateStorageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// resource that is being gone through: podgroups.scheduling.
+	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// storage_version that values of the resource are written in.
+	StorageVersion uint32 `protobuf:"varint,2,opt,name=storage_version,json=storageVersion,proto3" json:"storage_version,omitempty"`
+	// seen is how many values of the resource have been looked at.
+	Seen int64 `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"`
+	// migrated is how many of them were rewritten.
+	Migrated int64 `protobuf:"varint,4,opt,name=migrated,proto3" json:"migrated,omitempty"`
+	// overtaken is how many of them somebody else wrote meanwhile, in the present form therefore.
+	Overtaken int64 `protobuf:"varint,5,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
+	// unreadable are keys found since the last response whose values are none, with the reason.
+	Unreadable []*UnreadableValue `protobuf:"bytes,6,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
+	// last_key that has been dealt with.
+	LastKey string `protobuf:"bytes,7,opt,name=last_key,json=lastKey,proto3" json:"last_key,omitempty"`
+	// done is set in the last response of a resource.
+	Done          bool `protobuf:"varint,8,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MigrateStorageResponse) Reset() {
+	*x = MigrateStorageResponse{}
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MigrateStorageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MigrateStorageResponse) ProtoMessage() {}
+
+func (x *MigrateStorageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MigrateStorageResponse.ProtoReflect.Descriptor instead.
+func (*MigrateStorageResponse) Descriptor() ([]byte, []int) {
+	return file_trireme_component_v1_maintenance_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MigrateStorageResponse) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *MigrateStorageResponse) GetStorageVersion() uint32 {
+	if x != nil {
+		return x.StorageVersion
+	}
+	return 0
+}
+
+func (x *MigrateStorageResponse) GetSeen() int64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+func (x *MigrateStorageResponse) GetMigrated() int64 {
+	if x != nil {
+		return x.Migrated
+	}
+	return 0
+}
+
+func (x *MigrateStorageResponse) GetOvertaken() int64 {
+	if x != nil {
+		return x.Overtaken
+	}
+	return 0
+}
+
+func (x *MigrateStorageResponse) GetUnreadable() []*UnreadableValue {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
+}
+
+func (x *MigrateStorageResponse) GetLastKey() string {
+	if x != nil {
+		return x.LastKey
+	}
+	return ""
+}
+
+func (x *MigrateStorageResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+// UnreadableValue is a value that is no object of its kind.
+type UnreadableValue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// key in the store.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// reason why it cannot be read.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnreadableValue) Reset() {
+	*x = UnreadableValue{}
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnreadableValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnreadableValue) ProtoMessage() {}
+
+func (x *UnreadableValue) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_component_v1_maintenance_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnreadableValue.ProtoReflect.Descriptor instead.
+func (*UnreadableValue) Descriptor() ([]byte, []int) {
+	return file_trireme_component_v1_maintenance_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *UnreadableValue) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *UnreadableValue) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_trireme_component_v1_maintenance_service_proto protoreflect.FileDescriptor
 
 const file_trireme_component_v1_maintenance_service_proto_rawDesc = "" +
@@ -515,12 +734,30 @@ const file_trireme_component_v1_maintenance_service_proto_rawDesc = "" +
 	"\x12DefragmentResponse\x12!\n" +
 	"\fbefore_bytes\x18\x01 \x01(\x03R\vbeforeBytes\x12\x1f\n" +
 	"\vafter_bytes\x18\x02 \x01(\x03R\n" +
-	"afterBytes2\xa7\x02\n" +
+	"afterBytes\"N\n" +
+	"\x15MigrateStorageRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12!\n" +
+	"\fresume_after\x18\x02 \x01(\tR\vresumeAfter\"\xa1\x02\n" +
+	"\x16MigrateStorageResponse\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12'\n" +
+	"\x0fstorage_version\x18\x02 \x01(\rR\x0estorageVersion\x12\x12\n" +
+	"\x04seen\x18\x03 \x01(\x03R\x04seen\x12\x1a\n" +
+	"\bmigrated\x18\x04 \x01(\x03R\bmigrated\x12\x1c\n" +
+	"\tovertaken\x18\x05 \x01(\x03R\tovertaken\x12E\n" +
+	"\n" +
+	"unreadable\x18\x06 \x03(\v2%.trireme.component.v1.UnreadableValueR\n" +
+	"unreadable\x12\x19\n" +
+	"\blast_key\x18\a \x01(\tR\alastKey\x12\x12\n" +
+	"\x04done\x18\b \x01(\bR\x04done\";\n" +
+	"\x0fUnreadableValue\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason2\x96\x03\n" +
 	"\x12MaintenanceService\x12[\n" +
 	"\bSnapshot\x12%.trireme.component.v1.SnapshotRequest\x1a&.trireme.component.v1.SnapshotResponse0\x01\x12S\n" +
 	"\x06Status\x12#.trireme.component.v1.StatusRequest\x1a$.trireme.component.v1.StatusResponse\x12_\n" +
 	"\n" +
-	"Defragment\x12'.trireme.component.v1.DefragmentRequest\x1a(.trireme.component.v1.DefragmentResponseB8Z6trireme.dev/proto/gen/trireme/component/v1;componentv1b\x06proto3"
+	"Defragment\x12'.trireme.component.v1.DefragmentRequest\x1a(.trireme.component.v1.DefragmentResponse\x12m\n" +
+	"\x0eMigrateStorage\x12+.trireme.component.v1.MigrateStorageRequest\x1a,.trireme.component.v1.MigrateStorageResponse0\x01B8Z6trireme.dev/proto/gen/trireme/component/v1;componentv1b\x06proto3"
 
 var (
 	file_trireme_component_v1_maintenance_service_proto_rawDescOnce sync.Once
@@ -534,29 +771,35 @@ func file_trireme_component_v1_maintenance_service_proto_rawDescGZIP() []byte {
 	return file_trireme_component_v1_maintenance_service_proto_rawDescData
 }
 
-var file_trireme_component_v1_maintenance_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_trireme_component_v1_maintenance_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_trireme_component_v1_maintenance_service_proto_goTypes = []any{
-	(*SnapshotRequest)(nil),    // 0: trireme.component.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),   // 1: trireme.component.v1.SnapshotResponse
-	(*StatusRequest)(nil),      // 2: trireme.component.v1.StatusRequest
-	(*StatusResponse)(nil),     // 3: trireme.component.v1.StatusResponse
-	(*StoreMember)(nil),        // 4: trireme.component.v1.StoreMember
-	(*DefragmentRequest)(nil),  // 5: trireme.component.v1.DefragmentRequest
-	(*DefragmentResponse)(nil), // 6: trireme.component.v1.DefragmentResponse
+	(*SnapshotRequest)(nil),        // 0: trireme.component.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),       // 1: trireme.component.v1.SnapshotResponse
+	(*StatusRequest)(nil),          // 2: trireme.component.v1.StatusRequest
+	(*StatusResponse)(nil),         // 3: trireme.component.v1.StatusResponse
+	(*StoreMember)(nil),            // 4: trireme.component.v1.StoreMember
+	(*DefragmentRequest)(nil),      // 5: trireme.component.v1.DefragmentRequest
+	(*DefragmentResponse)(nil),     // 6: trireme.component.v1.DefragmentResponse
+	(*MigrateStorageRequest)(nil),  // 7: trireme.component.v1.MigrateStorageRequest
+	(*MigrateStorageResponse)(nil), // 8: trireme.component.v1.MigrateStorageResponse
+	(*UnreadableValue)(nil),        // 9: trireme.component.v1.UnreadableValue
 }
 var file_trireme_component_v1_maintenance_service_proto_depIdxs = []int32{
 	4, // 0: trireme.component.v1.StatusResponse.members:type_name -> trireme.component.v1.StoreMember
-	0, // 1: trireme.component.v1.MaintenanceService.Snapshot:input_type -> trireme.component.v1.SnapshotRequest
-	2, // 2: trireme.component.v1.MaintenanceService.Status:input_type -> trireme.component.v1.StatusRequest
-	5, // 3: trireme.component.v1.MaintenanceService.Defragment:input_type -> trireme.component.v1.DefragmentRequest
-	1, // 4: trireme.component.v1.MaintenanceService.Snapshot:output_type -> trireme.component.v1.SnapshotResponse
-	3, // 5: trireme.component.v1.MaintenanceService.Status:output_type -> trireme.component.v1.StatusResponse
-	6, // 6: trireme.component.v1.MaintenanceService.Defragment:output_type -> trireme.component.v1.DefragmentResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	9, // 1: trireme.component.v1.MigrateStorageResponse.unreadable:type_name -> trireme.component.v1.UnreadableValue
+	0, // 2: trireme.component.v1.MaintenanceService.Snapshot:input_type -> trireme.component.v1.SnapshotRequest
+	2, // 3: trireme.component.v1.MaintenanceService.Status:input_type -> trireme.component.v1.StatusRequest
+	5, // 4: trireme.component.v1.MaintenanceService.Defragment:input_type -> trireme.component.v1.DefragmentRequest
+	7, // 5: trireme.component.v1.MaintenanceService.MigrateStorage:input_type -> trireme.component.v1.MigrateStorageRequest
+	1, // 6: trireme.component.v1.MaintenanceService.Snapshot:output_type -> trireme.component.v1.SnapshotResponse
+	3, // 7: trireme.component.v1.MaintenanceService.Status:output_type -> trireme.component.v1.StatusResponse
+	6, // 8: trireme.component.v1.MaintenanceService.Defragment:output_type -> trireme.component.v1.DefragmentResponse
+	8, // 9: trireme.component.v1.MaintenanceService.MigrateStorage:output_type -> trireme.component.v1.MigrateStorageResponse
+	6, // [6:10] is the sub-list for method output_type
+	2, // [2:6] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_trireme_component_v1_maintenance_service_proto_init() }
@@ -575,7 +818,7 @@ func file_trireme_component_v1_maintenance_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trireme_component_v1_maintenance_service_proto_rawDesc), len(file_trireme_component_v1_maintenance_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,9 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MaintenanceService_Snapshot_FullMethodName   = "/trireme.component.v1.MaintenanceService/Snapshot"
-	MaintenanceService_Status_FullMethodName     = "/trireme.component.v1.MaintenanceService/Status"
-	MaintenanceService_Defragment_FullMethodName = "/trireme.component.v1.MaintenanceService/Defragment"
+	MaintenanceService_Snapshot_FullMethodName       = "/trireme.component.v1.MaintenanceService/Snapshot"
+	MaintenanceService_Status_FullMethodName         = "/trireme.component.v1.MaintenanceService/Status"
+	MaintenanceService_Defragment_FullMethodName     = "/trireme.component.v1.MaintenanceService/Defragment"
+	MaintenanceService_MigrateStorage_FullMethodName = "/trireme.component.v1.MaintenanceService/MigrateStorage"
 )
 
 // MaintenanceServiceClient is the client API for MaintenanceService service.
@@ -45,6 +46,13 @@ type MaintenanceServiceClient interface {
 	// member answers nothing else meanwhile. Watchers that lag behind must list again. Idempotent. Fails with Forbidden
 	// for callers outside of system:masters, Unavailable, Unimplemented.
 	Defragment(ctx context.Context, in *DefragmentRequest, opts ...grpc.CallOption) (*DefragmentResponse, error)
+	// MigrateStorage rewrites what is stored in a form that is no longer written, and streams how far it is. Called by
+	// `trireme migrate-storage`. Idempotent: what is in the present form is left alone, and so is what somebody else writes
+	// meanwhile. Not atomic: what was rewritten before a failure stays so, and resume_after goes on behind it. A rewrite
+	// is a write like any other: watchers see the object again under a new resourceVersion; its generation and the owners of
+	// its fields stay. Values that cannot be read are reported and left. Fails with Forbidden for callers outside of
+	// system:masters, Invalid for a kind that is not known, Unavailable.
+	MigrateStorage(ctx context.Context, in *MigrateStorageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrateStorageResponse], error)
 }
 
 type maintenanceServiceClient struct {
@@ -94,6 +102,25 @@ func (c *maintenanceServiceClient) Defragment(ctx context.Context, in *Defragmen
 	return out, nil
 }
 
+func (c *maintenanceServiceClient) MigrateStorage(ctx context.Context, in *MigrateStorageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrateStorageResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &MaintenanceService_ServiceDesc.Streams[1], MaintenanceService_MigrateStorage_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[MigrateStorageRequest, MigrateStorageResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MaintenanceService_MigrateStorageClient = grpc.ServerStreamingClient[MigrateStorageResponse]
+
 // MaintenanceServiceServer is the server API for MaintenanceService service.
 // All implementations must embed UnimplementedMaintenanceServiceServer
 // for forward compatibility.
@@ -115,6 +142,13 @@ type MaintenanceServiceServer interface {
 	// member answers nothing else meanwhile. Watchers that lag behind must list again. Idempotent. Fails with Forbidden
 	// for callers outside of system:masters, Unavailable, Unimplemented.
 	Defragment(context.Context, *DefragmentRequest) (*DefragmentResponse, error)
+	// MigrateStorage rewrites what is stored in a form that is no longer written, and streams how far it is. Called by
+	// `trireme migrate-storage`. Idempotent: what is in the present form is left alone, and so is what somebody else writes
+	// meanwhile. Not atomic: what was rewritten before a failure stays so, and resume_after goes on behind it. A rewrite
+	// is a write like any other: watchers see the object again under a new resourceVersion; its generation and the owners of
+	// its fields stay. Values that cannot be read are reported and left. Fails with Forbidden for callers outside of
+	// system:masters, Invalid for a kind that is not known, Unavailable.
+	MigrateStorage(*MigrateStorageRequest, grpc.ServerStreamingServer[MigrateStorageResponse]) error
 	mustEmbedUnimplementedMaintenanceServiceServer()
 }
 
@@ -133,6 +167,9 @@ func (UnimplementedMaintenanceServiceServer) Status(context.Context, *StatusRequ
 }
 func (UnimplementedMaintenanceServiceServer) Defragment(context.Context, *DefragmentRequest) (*DefragmentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Defragment not implemented")
+}
+func (UnimplementedMaintenanceServiceServer) MigrateStorage(*MigrateStorageRequest, grpc.ServerStreamingServer[MigrateStorageResponse]) error {
+	return status.Error(codes.Unimplemented, "method MigrateStorage not implemented")
 }
 func (UnimplementedMaintenanceServiceServer) mustEmbedUnimplementedMaintenanceServiceServer() {}
 func (UnimplementedMaintenanceServiceServer) testEmbeddedByValue()                            {}
@@ -202,6 +239,17 @@ func _MaintenanceService_Defragment_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MaintenanceService_MigrateStorage_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(MigrateStorageRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MaintenanceServiceServer).MigrateStorage(m, &grpc.GenericServerStream[MigrateStorageRequest, MigrateStorageResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MaintenanceService_MigrateStorageServer = grpc.ServerStreamingServer[MigrateStorageResponse]
+
 // MaintenanceService_ServiceDesc is the grpc.ServiceDesc for MaintenanceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -222,6 +270,11 @@ var MaintenanceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Snapshot",
 			Handler:       _MaintenanceService_Snapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "MigrateStorage",
+			Handler:       _MaintenanceService_MigrateStorage_Handler,
 			ServerStreams: true,
 		},
 	},

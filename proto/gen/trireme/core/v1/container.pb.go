@@ -647,18 +647,17 @@ var File_trireme_core_v1_container_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_container_proto_rawDesc = "" +
 	"\n" +
-	"\x1ftrireme/core/v1/container.proto\x12\x0ftrireme.core.v1\x1a&trireme/core/v1/container_config.proto\x1a\x1btrireme/core/v1/probe.proto\x1a\x1etrireme/core/v1/security.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xd6\r\n" +
+	"\x1ftrireme/core/v1/container.proto\x12\x0ftrireme.core.v1\x1a&trireme/core/v1/container_config.proto\x1a\x1btrireme/core/v1/probe.proto\x1a\x1etrireme/core/v1/security.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xdc\r\n" +
 	"\tContainer\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x04name\x12\x1c\n" +
 	"\x05image\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x05image\x12\x18\n" +
 	"\acommand\x18\x03 \x03(\tR\acommand\x12\x12\n" +
 	"\x04args\x18\x04 \x03(\tR\x04args\x12$\n" +
 	"\vworking_dir\x18\x05 \x01(\tH\x00R\n" +
-	"workingDir\x88\x01\x01\x12S\n" +
-	"\x05ports\x18\x06 \x03(\v2\x1e.trireme.core.v1.ContainerPortB\x1d\xaa\xbb\x18\x19b\rcontainerPortb\bprotocolR\x05ports\x129\n" +
-	"\benv_from\x18\a \x03(\v2\x1e.trireme.core.v1.EnvFromSourceR\aenvFrom\x125\n" +
-	"\x03env\x18\b \x03(\v2\x17.trireme.core.v1.EnvVarB\n" +
-	"\xaa\xbb\x18\x06b\x04nameR\x03env\x12K\n" +
+	"workingDir\x88\x01\x01\x12V\n" +
+	"\x05ports\x18\x06 \x03(\v2\x1e.trireme.core.v1.ContainerPortB \xaa\xbb\x18\x1cb\rcontainerPortb\bprotocol\x90\x01\x01R\x05ports\x129\n" +
+	"\benv_from\x18\a \x03(\v2\x1e.trireme.core.v1.EnvFromSourceR\aenvFrom\x128\n" +
+	"\x03env\x18\b \x03(\v2\x17.trireme.core.v1.EnvVarB\r\xaa\xbb\x18\tb\x04name\x90\x01\x01R\x03env\x12K\n" +
 	"\tresources\x18\t \x01(\v2%.trireme.core.v1.ResourceRequirementsB\x06\xaa\xbb\x18\x02p\x01R\tresources\x12S\n" +
 	"\rresize_policy\x18\n" +
 	" \x03(\v2&.trireme.core.v1.ContainerResizePolicyB\x06\xaa\xbb\x18\x02 \x01R\fresizePolicy\x12J\n" +
@@ -686,18 +685,17 @@ const file_trireme_core_v1_container_proto_rawDesc = "" +
 	"\x12_image_pull_policyB\b\n" +
 	"\x06_stdinB\r\n" +
 	"\v_stdin_onceB\x06\n" +
-	"\x04_tty\"\xf8\r\n" +
+	"\x04_tty\"\xfe\r\n" +
 	"\x12EphemeralContainer\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x04name\x12\x1c\n" +
 	"\x05image\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02\b\x01R\x05image\x12\x18\n" +
 	"\acommand\x18\x03 \x03(\tR\acommand\x12\x12\n" +
 	"\x04args\x18\x04 \x03(\tR\x04args\x12$\n" +
 	"\vworking_dir\x18\x05 \x01(\tH\x00R\n" +
-	"workingDir\x88\x01\x01\x12S\n" +
-	"\x05ports\x18\x06 \x03(\v2\x1e.trireme.core.v1.ContainerPortB\x1d\xaa\xbb\x18\x19b\rcontainerPortb\bprotocolR\x05ports\x129\n" +
-	"\benv_from\x18\a \x03(\v2\x1e.trireme.core.v1.EnvFromSourceR\aenvFrom\x125\n" +
-	"\x03env\x18\b \x03(\v2\x17.trireme.core.v1.EnvVarB\n" +
-	"\xaa\xbb\x18\x06b\x04nameR\x03env\x12K\n" +
+	"workingDir\x88\x01\x01\x12V\n" +
+	"\x05ports\x18\x06 \x03(\v2\x1e.trireme.core.v1.ContainerPortB \xaa\xbb\x18\x1cb\rcontainerPortb\bprotocol\x90\x01\x01R\x05ports\x129\n" +
+	"\benv_from\x18\a \x03(\v2\x1e.trireme.core.v1.EnvFromSourceR\aenvFrom\x128\n" +
+	"\x03env\x18\b \x03(\v2\x17.trireme.core.v1.EnvVarB\r\xaa\xbb\x18\tb\x04name\x90\x01\x01R\x03env\x12K\n" +
 	"\tresources\x18\t \x01(\v2%.trireme.core.v1.ResourceRequirementsB\x06\xaa\xbb\x18\x02p\x01R\tresources\x12K\n" +
 	"\rresize_policy\x18\n" +
 	" \x03(\v2&.trireme.core.v1.ContainerResizePolicyR\fresizePolicy\x12J\n" +

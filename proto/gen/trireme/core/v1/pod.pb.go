@@ -1010,7 +1010,7 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bRESTARTSB\x15\n" +
 	"\x02IP\x12\r.status.podIP\x18\x01B\x18\n" +
 	"\x04NODE\x12\x0e.spec.nodeName\x18\x01B\b\n" +
-	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03allz\x11pod-template-hashz\x1cbatch.kubernetes.io/job-namez\x16app.kubernetes.io/name\"\xde\x1e\n" +
+	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03allz\x11pod-template-hashz\x1cbatch.kubernetes.io/job-namez\x16app.kubernetes.io/name\"\xe4\x1e\n" +
 	"\aPodSpec\x12?\n" +
 	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\f\xaa\xbb\x18\bb\x04namex\x01R\avolumes\x12O\n" +
 	"\x0finit_containers\x18\x02 \x03(\v2\x1a.trireme.core.v1.ContainerB\n" +
@@ -1038,15 +1038,14 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bhost_ipc\x18\x10 \x01(\bH\n" +
 	"R\ahostIPC\x88\x01\x01\x12C\n" +
 	"\x17share_process_namespace\x18\x11 \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\vR\x15shareProcessNamespace\x88\x01\x01\x12X\n" +
-	"\x10security_context\x18\x12 \x01(\v2#.trireme.core.v1.PodSecurityContextB\b\xaa\xbb\x18\x04\x12\x02{}R\x0fsecurityContext\x12a\n" +
-	"\x12image_pull_secrets\x18\x13 \x03(\v2%.trireme.core.v1.LocalObjectReferenceB\f\xaa\xbb\x18\b \x01b\x04nameR\x10imagePullSecrets\x12'\n" +
+	"\x10security_context\x18\x12 \x01(\v2#.trireme.core.v1.PodSecurityContextB\b\xaa\xbb\x18\x04\x12\x02{}R\x0fsecurityContext\x12d\n" +
+	"\x12image_pull_secrets\x18\x13 \x03(\v2%.trireme.core.v1.LocalObjectReferenceB\x0f\xaa\xbb\x18\v \x01b\x04name\x90\x01\x01R\x10imagePullSecrets\x12'\n" +
 	"\bhostname\x18\x14 \x01(\tB\x06\xaa\xbb\x18\x02(\x05H\fR\bhostname\x88\x01\x01\x12+\n" +
 	"\tsubdomain\x18\x15 \x01(\tB\b\xaa\xbb\x18\x04 \x01(\x05H\rR\tsubdomain\x88\x01\x01\x125\n" +
 	"\baffinity\x18\x16 \x01(\v2\x19.trireme.core.v1.AffinityR\baffinity\x12E\n" +
 	"\x0escheduler_name\x18\x17 \x01(\tB\x19\xaa\xbb\x18\x15\x12\x13\"default-scheduler\"H\x0eR\rschedulerName\x88\x01\x01\x12=\n" +
-	"\vtolerations\x18\x18 \x03(\v2\x1b.trireme.core.v1.TolerationR\vtolerations\x12I\n" +
-	"\fhost_aliases\x18\x19 \x03(\v2\x1a.trireme.core.v1.HostAliasB\n" +
-	"\xaa\xbb\x18\x06 \x01b\x02ipR\vhostAliases\x12;\n" +
+	"\vtolerations\x18\x18 \x03(\v2\x1b.trireme.core.v1.TolerationR\vtolerations\x12L\n" +
+	"\fhost_aliases\x18\x19 \x03(\v2\x1a.trireme.core.v1.HostAliasB\r\xaa\xbb\x18\t \x01b\x02ip\x90\x01\x01R\vhostAliases\x12;\n" +
 	"\x13priority_class_name\x18\x1a \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x0fR\x11priorityClassName\x88\x01\x01\x12\x1f\n" +
 	"\bpriority\x18\x1b \x01(\x05H\x10R\bpriority\x88\x01\x01\x12D\n" +
 	"\n" +

@@ -702,7 +702,7 @@ var File_trireme_meta_v1_meta_proto protoreflect.FileDescriptor
 
 const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x1atrireme/meta/v1/meta.proto\x12\x0ftrireme.meta.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xbf\b\n" +
+	"\x1atrireme/meta/v1/meta.proto\x12\x0ftrireme.meta.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xc2\b\n" +
 	"\n" +
 	"ObjectMeta\x12\x1a\n" +
 	"\x04name\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02\x18\x01R\x04name\x12#\n" +
@@ -719,8 +719,8 @@ const file_trireme_meta_v1_meta_proto_rawDesc = "" +
 	"\x1ddeletion_grace_period_seconds\x18\n" +
 	" \x01(\x03H\x00R\x1adeletionGracePeriodSeconds\x88\x01\x01\x12G\n" +
 	"\x06labels\x18\v \x03(\v2'.trireme.meta.v1.ObjectMeta.LabelsEntryB\x06\xaa\xbb\x18\x02(\bR\x06labels\x12N\n" +
-	"\vannotations\x18\f \x03(\v2,.trireme.meta.v1.ObjectMeta.AnnotationsEntryR\vannotations\x12U\n" +
-	"\x10owner_references\x18\r \x03(\v2\x1f.trireme.meta.v1.OwnerReferenceB\t\xaa\xbb\x18\x05b\x03uidR\x0fownerReferences\x12'\n" +
+	"\vannotations\x18\f \x03(\v2,.trireme.meta.v1.ObjectMeta.AnnotationsEntryR\vannotations\x12X\n" +
+	"\x10owner_references\x18\r \x03(\v2\x1f.trireme.meta.v1.OwnerReferenceB\f\xaa\xbb\x18\bb\x03uid\x90\x01\x01R\x0fownerReferences\x12'\n" +
 	"\n" +
 	"finalizers\x18\x0e \x03(\tB\a\xaa\xbb\x18\x03\x88\x01\x01R\n" +
 	"finalizers\x12J\n" +

@@ -464,9 +464,16 @@ type KindOptions struct {
 	Scalable bool `protobuf:"varint,14,opt,name=scalable,proto3" json:"scalable,omitempty"`
 	// index_labels are the labels by which many clients watch, each with a value of its own: an event is then offered only
 	// to those whose selector demands its value.
-	IndexLabels   []string `protobuf:"bytes,15,rep,name=index_labels,json=indexLabels,proto3" json:"index_labels,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IndexLabels []string `protobuf:"bytes,15,rep,name=index_labels,json=indexLabels,proto3" json:"index_labels,omitempty"`
+	// stored_as names the message that objects of this kind are stored as, where this one is only another version of it:
+	// trireme.autoscaling.v2.HorizontalPodAutoscaler. Group, kind, plural and scope are the same as there. Empty for the
+	// version that is stored.
+	StoredAs string `protobuf:"bytes,16,opt,name=stored_as,json=storedAs,proto3" json:"stored_as,omitempty"`
+	// storage_version is the second byte of stored values: which form of the message they are in. It goes up by one when
+	// values written before mean something else in the message of now. 1 where unset; only where stored_as is empty.
+	StorageVersion uint32 `protobuf:"varint,17,opt,name=storage_version,json=storageVersion,proto3" json:"storage_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *KindOptions) Reset() {
@@ -604,6 +611,20 @@ func (x *KindOptions) GetIndexLabels() []string {
 	return nil
 }
 
+func (x *KindOptions) GetStoredAs() string {
+	if x != nil {
+		return x.StoredAs
+	}
+	return ""
+}
+
+func (x *KindOptions) GetStorageVersion() uint32 {
+	if x != nil {
+		return x.StorageVersion
+	}
+	return 0
+}
+
 // PrintColumn is one column of `trireme get`.
 type PrintColumn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -717,7 +738,10 @@ type FieldOptions struct {
 	// set are atomic without saying so. Strategic merge patches still merge by list_map_keys.
 	Atomic bool `protobuf:"varint,16,opt,name=atomic,proto3" json:"atomic,omitempty"`
 	// set lists hold each value once; an apply adds and removes single ones.
-	Set           bool `protobuf:"varint,17,opt,name=set,proto3" json:"set,omitempty"`
+	Set bool `protobuf:"varint,17,opt,name=set,proto3" json:"set,omitempty"`
+	// keys_may_repeat lists may hold elements with the same list_map_keys, as Kubernetes lets them: the last one counts for
+	// whoever reads them, patches merge into the first, and an apply that repeats a key is refused.
+	KeysMayRepeat bool `protobuf:"varint,18,opt,name=keys_may_repeat,json=keysMayRepeat,proto3" json:"keys_may_repeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -871,6 +895,13 @@ func (x *FieldOptions) GetSet() bool {
 	return false
 }
 
+func (x *FieldOptions) GetKeysMayRepeat() bool {
+	if x != nil {
+		return x.KeysMayRepeat
+	}
+	return false
+}
+
 var file_trireme_meta_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
@@ -941,7 +972,7 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\x0e2\x1b.trireme.meta.v1.RuleReasonR\x06reason\x12\x1d\n" +
 	"\n" +
 	"field_path\x18\x04 \x01(\tR\tfieldPath\x12\x12\n" +
-	"\x04when\x18\x05 \x03(\tR\x04when\"\xd0\x04\n" +
+	"\x04when\x18\x05 \x03(\tR\x04when\"\x96\x05\n" +
 	"\vKindOptions\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -962,12 +993,14 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"categories\x18\r \x03(\tR\n" +
 	"categories\x12\x1a\n" +
 	"\bscalable\x18\x0e \x01(\bR\bscalable\x12!\n" +
-	"\findex_labels\x18\x0f \x03(\tR\vindexLabels\"\x83\x01\n" +
+	"\findex_labels\x18\x0f \x03(\tR\vindexLabels\x12\x1b\n" +
+	"\tstored_as\x18\x10 \x01(\tR\bstoredAs\x12'\n" +
+	"\x0fstorage_version\x18\x11 \x01(\rR\x0estorageVersion\"\x83\x01\n" +
 	"\vPrintColumn\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tjson_path\x18\x02 \x01(\tR\bjsonPath\x12\x12\n" +
 	"\x04wide\x18\x03 \x01(\bR\x04wide\x12/\n" +
-	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\x87\x05\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x1b.trireme.meta.v1.ColumnTypeR\x04type\"\xaf\x05\n" +
 	"\fFieldOptions\x12\x1a\n" +
 	"\brequired\x18\x01 \x01(\bR\brequired\x12#\n" +
 	"\rdefault_value\x18\x02 \x01(\tR\fdefaultValue\x12\x1c\n" +
@@ -990,7 +1023,8 @@ const file_trireme_meta_v1_options_proto_rawDesc = "" +
 	"\vretain_keys\x18\x0f \x01(\bR\n" +
 	"retainKeys\x12\x16\n" +
 	"\x06atomic\x18\x10 \x01(\bR\x06atomic\x12\x10\n" +
-	"\x03set\x18\x11 \x01(\bR\x03setB\n" +
+	"\x03set\x18\x11 \x01(\bR\x03set\x12&\n" +
+	"\x0fkeys_may_repeat\x18\x12 \x01(\bR\rkeysMayRepeatB\n" +
 	"\n" +
 	"\b_minimumB\n" +
 	"\n" +

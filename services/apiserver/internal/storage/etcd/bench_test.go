@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,9 @@ import (
 
 	"trireme.dev/services/apiserver/internal/storage/etcd/embedded"
 )
+
+// writers at once, as the gateway's own benchmark has.
+const writers = 32
 
 // BenchmarkTxnPut is what etcd itself does on this machine: transactions that create one key of 1.2 KB each, from 32
 // writers through etcd's own client, with the settings of the embedded server and nothing of the gateway.
@@ -24,7 +28,7 @@ func BenchmarkTxnPut(b *testing.B) {
 	defer func() { cancel(); server.Close() }()
 	value := strings.Repeat("v", 1200)
 	var n atomic.Int64
-	b.SetParallelism(16) // times GOMAXPROCS of 2
+	b.SetParallelism(max(1, writers/runtime.GOMAXPROCS(0)))
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			key := fmt.Sprintf("/bench/%d", n.Add(1))

@@ -3,16 +3,19 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"trireme.dev/services/apiserver/internal/storage"
 )
@@ -30,6 +33,8 @@ type Store struct {
 
 	client *clientv3.Client
 	maxOps int
+	group  *group
+	leases *leases
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -37,7 +42,9 @@ var _ storage.Store = (*Store)(nil)
 // New returns a store over a client, which stays the caller's to close. MaxOps is the largest transaction that etcd
 // takes; 0 where that is not known.
 func New(client *clientv3.Client, maxOps int) *Store {
-	return &Store{client: client, maxOps: maxOps}
+	s := &Store{client: client, maxOps: maxOps}
+	s.group, s.leases = newGroup(s), newLeases(client)
+	return s
 }
 
 // Probe finds out how many operations etcd takes in one transaction, by offering it reads that are never done: its
@@ -90,7 +97,9 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	if opts.Revision > 0 {
 		options = append(options, clientv3.WithRev(opts.Revision))
 	}
-	resp, err := s.client.Get(ctx, max(prefix, opts.From), options...)
+	// etcd has no empty key, and this is the first after it.
+	from := cmp.Or(max(prefix, opts.From), "\x00")
+	resp, err := s.client.Get(ctx, from, options...)
 	if err != nil {
 		return storage.Page{}, translate("list", prefix, err)
 	}
@@ -121,34 +130,77 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 		return 0, fmt.Errorf("commit %s and %d more: %w: etcd takes %d operations at once; start it with %s",
 			first, n-1, storage.ErrTooLarge, s.maxOps, Flags)
 	}
-	conditions := make([]clientv3.Cmp, len(txn.If))
-	otherwise := make([]clientv3.Op, len(txn.If))
-	for i, c := range txn.If {
-		conditions[i] = clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
-		otherwise[i] = clientv3.OpGet(c.Key, clientv3.WithKeysOnly())
-	}
-	then := make([]clientv3.Op, len(txn.Then))
-	for i, op := range txn.Then {
-		if op.Value == nil {
-			then[i] = clientv3.OpDelete(op.Key)
-		} else {
-			then[i] = clientv3.OpPut(op.Key, string(op.Value))
-		}
-	}
-	resp, err := s.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return 0, fmt.Errorf("commit %s: %w", first, &storage.NoSpaceError{Quota: s.quota(ctx)})
-	}
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return 0, translate("commit", first, err)
 	}
-	if resp.Succeeded {
-		return resp.Header.Revision, nil
+	if ttl := longest(txn); ttl > 0 {
+		return s.commitLeased(ctx, txn, ttl)
 	}
+	return s.commitAny(ctx, txn)
+}
+
+// commitAny commits together with others where that is worth it.
+func (s *Store) commitAny(ctx context.Context, txn storage.Txn) (int64, error) {
+	if bytes, ok := joins(txn); ok {
+		return s.group.commit(ctx, txn, bytes)
+	}
+	return s.commit(ctx, txn)
+}
+
+// commit asks etcd for one commit alone.
+func (s *Store) commit(ctx context.Context, txn storage.Txn) (int64, error) {
+	conditions, then, otherwise := s.requestOf(txn)
+	resp, err := s.client.Txn(ctx).If(conditions...).Then(then...).Else(otherwise...).Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return 0, fmt.Errorf("commit %s: %w", txn.Then[0].Key, &storage.NoSpaceError{Quota: s.quota(ctx)})
+	}
+	if err != nil {
+		return 0, translate("commit", txn.Then[0].Key, err)
+	}
+	if !resp.Succeeded {
+		return 0, conflictOf(txn, resp.Responses)
+	}
+	return resp.Header.Revision, nil
+}
+
+// requestOf is a commit as etcd has it. Where a condition does not hold, the answer is at which revisions their keys are.
+func (s *Store) requestOf(txn storage.Txn) (conditions []clientv3.Cmp, then, otherwise []clientv3.Op) {
+	conditions = make([]clientv3.Cmp, len(txn.If))
+	otherwise = make([]clientv3.Op, len(txn.If))
+	for i, c := range txn.If {
+		conditions[i] = conditionOf(c)
+		otherwise[i] = clientv3.OpGet(c.Key, clientv3.WithKeysOnly())
+	}
+	then = make([]clientv3.Op, len(txn.Then))
+	for i, op := range txn.Then {
+		then[i] = s.operationOf(op)
+	}
+	return conditions, then, otherwise
+}
+
+func conditionOf(c storage.Condition) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
+}
+
+func (s *Store) operationOf(op storage.Op) clientv3.Op {
+	if op.Value == nil {
+		return clientv3.OpDelete(op.Key)
+	}
+	var options []clientv3.OpOption
+	if op.TTL > 0 {
+		options = append(options, clientv3.WithLease(s.leases.id(op.TTL)))
+	}
+	put := clientv3.OpPut(op.Key, "", options...)
+	put.WithValueBytes(op.Value)
+	return put
+}
+
+// conflictOf reads the answer to a commit whose conditions did not all hold.
+func conflictOf(txn storage.Txn, responses []*etcdserverpb.ResponseOp) *storage.ConflictError {
 	conflict := &storage.ConflictError{}
 	for i, c := range txn.If {
 		current := storage.Entry{Key: c.Key}
-		if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		if kvs := responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
 			current = entry(kvs[0])
 			current.Value = nil
 		}
@@ -156,7 +208,7 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 			conflict.Current = append(conflict.Current, current)
 		}
 	}
-	return 0, conflict
+	return conflict
 }
 
 // streamKey makes a watch that asks for progress a stream of its own: etcd reports none while any watch of a stream is
@@ -197,7 +249,10 @@ func (s *Store) Watch(ctx context.Context, prefix string, opts storage.WatchOpti
 		for i, e := range resp.Events {
 			out := storage.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
 			if e.Type == clientv3.EventTypePut {
-				out.Value = e.Kv.Value
+				// On the wire no bytes are nothing; here nil would be a deletion.
+				if out.Value = e.Kv.Value; out.Value == nil {
+					out.Value = []byte{}
+				}
 			}
 			switch {
 			case e.PrevKv != nil:
@@ -261,7 +316,8 @@ func translate(op, key string, err error) error {
 		return fmt.Errorf("%s %s: %w: %w; start etcd with %s", op, key, storage.ErrTooLarge, err, Flags)
 	case errors.As(err, &server) && (server.Code() == codes.Unavailable || server.Code() == codes.ResourceExhausted):
 		reason = storage.ErrUnavailable
-	case clientv3.IsConnCanceled(err):
+	case clientv3.IsConnCanceled(err), status.Code(err) == codes.Unavailable:
+		// The latter is the connection's own, which broke before the answer came.
 		reason = storage.ErrUnavailable
 	}
 	if reason != nil {

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"trireme.dev/services/apiserver/internal/storage"
 	"trireme.dev/services/apiserver/internal/storage/etcd"
 	"trireme.dev/services/apiserver/internal/storage/etcd/embedded"
@@ -21,8 +23,13 @@ func open(t *testing.T) *embedded.Server {
 }
 
 func TestSuite(t *testing.T) {
+	// One etcd for all: starting it takes longer than most tests.
+	client := open(t).Client()
 	storagetest.Run(t, func(t *testing.T) storage.Store {
-		return etcd.New(open(t).Client(), embedded.MaxTxnOps)
+		if _, err := client.Delete(t.Context(), "\x00", clientv3.WithFromKey()); err != nil {
+			t.Fatal(err)
+		}
+		return etcd.New(client, embedded.MaxTxnOps)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/google/btree"
 
@@ -30,6 +31,8 @@ type Config struct {
 	Fault Fault
 	// MaxOps is the largest number of operations of one commit; 0 for 10000.
 	MaxOps int
+	// MaxBytes is the largest commit, keys and values together; 0 for 32 MiB.
+	MaxBytes int
 }
 
 // Store is the engine. Create it with New.
@@ -60,6 +63,9 @@ type version struct {
 func New(cfg Config) *Store {
 	if cfg.MaxOps == 0 {
 		cfg.MaxOps = 10000
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 32 << 20
 	}
 	return &Store{
 		cfg:      cfg,
@@ -160,6 +166,13 @@ func (s *Store) Commit(ctx context.Context, txn storage.Txn) (int64, error) {
 	if n := max(len(txn.Then), len(txn.If)); n > s.cfg.MaxOps {
 		return 0, fmt.Errorf("commit %d operations, %d allowed: %w", n, s.cfg.MaxOps, storage.ErrTooLarge)
 	}
+	size := 0
+	for _, op := range txn.Then {
+		size += len(op.Key) + len(op.Value)
+	}
+	if size > s.cfg.MaxBytes {
+		return 0, fmt.Errorf("commit %d bytes, %d allowed: %w", size, s.cfg.MaxBytes, storage.ErrTooLarge)
+	}
 	if err := s.fault(ctx, "commit", txn.Then[0].Key, false); err != nil {
 		return 0, err
 	}
@@ -182,6 +195,7 @@ func (s *Store) commit(txn storage.Txn) (int64, error) {
 		if h, ok := s.keys.Get(&history{key: c.Key}); ok {
 			if v := h.at(s.revision); v != nil {
 				current = h.entry(v)
+				current.Value = nil
 			}
 		}
 		if current.Revision != c.Revision {
@@ -224,7 +238,18 @@ func (s *Store) commit(txn storage.Txn) (int64, error) {
 	s.revision = next
 	s.log = append(s.log, batch)
 	s.wake()
+	for _, op := range txn.Then {
+		if op.Value != nil && op.TTL > 0 {
+			time.AfterFunc(op.TTL, func() { s.expire(op.Key, next) })
+		}
+	}
 	return next, nil
+}
+
+// expire deletes a key that has not been written since a revision.
+func (s *Store) expire(key string, revision int64) {
+	// A conflict is a write that came since.
+	_, _ = s.commit(storage.Txn{If: []storage.Condition{{Key: key, Revision: revision}}, Then: []storage.Op{{Key: key}}})
 }
 
 func (s *Store) wake() {
@@ -263,7 +288,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, opts storage.WatchOpti
 			return ctx.Err()
 		case <-moved:
 		case <-opts.Progress:
-			if err := emit(storage.Batch{Revision: after}); err != nil {
+			// Not after, which may lie in the future.
+			if err := emit(storage.Batch{Revision: revision}); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package daemon
+
+func unmapBinary() error { return nil }
