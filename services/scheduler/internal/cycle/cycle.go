@@ -32,6 +32,8 @@ type Deps struct {
 	Profile string
 	// NoBatching has each pod looked at all by itself.
 	NoBatching bool
+	// Ended is told of attempts, placed ones too, from several goroutines. It may be nil.
+	Ended func(Attempt)
 }
 
 // Cycle is the scheduling loop.
@@ -222,6 +224,7 @@ func (c *Cycle) bind(ctx, writing context.Context, a *attempt, d Decision) {
 		}
 		return
 	}
+	c.ended(a, d, nil)
 	c.counters.scheduled(q, len(d.Placed), a.begun)
 	c.counters.ended(resultUnschedulable, len(d.Failed), a.begun)
 	uids := make([]string, len(d.Placed))
@@ -308,6 +311,7 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 func (c *Cycle) reject(a *attempt, d Decision) {
 	q := a.Queued
 	c.counters.ended(resultUnschedulable, len(d.Failed), a.begun)
+	c.ended(a, d, nil)
 	c.later(a, d.Failed, nil)
 	c.Logger.LogAttrs(context.Background(), slog.LevelDebug, "unschedulable",
 		append(about(q), slog.String(telemetry.KeyMessage, d.Failed[0].Message))...)
@@ -333,6 +337,7 @@ func (c *Cycle) refuse(a *attempt, st *framework.Status) {
 // fail ends an attempt that ran into an unexpected error.
 func (c *Cycle) fail(a *attempt, err error) {
 	q := a.Queued
+	c.ended(a, Decision{}, err)
 	c.later(a, nil, err)
 	if !errors.Is(err, context.Canceled) {
 		c.counters.ended(resultError, len(q.Pods), a.begun)

@@ -64,6 +64,10 @@ type Failure struct {
 	NominatedNode string
 	// Clear takes an earlier nomination back.
 	Clear bool
+	// Victims are the pods that give way to it on NominatedNode.
+	Victims []*framework.PodInfo
+	// Rejections count the nodes by why they were no good. Not to be changed.
+	Rejections []Rejection
 }
 
 // Decide places the pods of q one after the other in the snapshot, each seeing those before it. It is all or nothing:

@@ -17,11 +17,13 @@ type fitError struct {
 	preFilter *framework.Status
 	// reasons counts nodes by reason; a node may give several.
 	reasons    map[string]int
+	rejections []Rejection
 	plugins    map[string]struct{}
 	pending    map[string]struct{}
 	postFilter string
 	nominated  string
 	clear      bool
+	victims    []*framework.PodInfo
 }
 
 func newFitError(pod *framework.PodInfo, nodes int) *fitError {
@@ -44,6 +46,7 @@ func (f *fitError) add(st *framework.Status) {
 // count notes a rejection of so many nodes.
 func (f *fitError) count(st *framework.Status, nodes int) {
 	f.add(st)
+	f.rejections = append(f.rejections, Rejection{st, nodes})
 	for _, r := range st.Reasons() {
 		f.reasons[r] += nodes
 	}
@@ -78,7 +81,9 @@ func (f *fitError) message(forPod string) string {
 }
 
 func (f *fitError) failure(message string) Failure {
-	return Failure{Pod: f.pod, Message: message, NominatedNode: f.nominated, Clear: f.clear}
+	return Failure{
+		Pod: f.pod, Message: message, NominatedNode: f.nominated, Clear: f.clear, Victims: f.victims, Rejections: f.rejections,
+	}
 }
 
 // groupMessage says what a group lacks, with the first of its pods that did not fit as the example.

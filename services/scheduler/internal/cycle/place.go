@@ -27,6 +27,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		}
 		fail.preFilter = st
 		fail.add(st)
+		fail.rejections = append(fail.rejections, Rejection{st, len(positions)})
 		d.verdicts.Reset(nodes.Nodes)
 		d.verdicts.From(st.Plugin())
 		r := d.verdicts.Reason(st)
@@ -244,7 +245,7 @@ func (d *Decider) postFilter(ctx context.Context, state *framework.CycleState, p
 	}
 	fail.postFilter = st.Message()
 	if result != nil {
-		fail.nominated, fail.clear = result.NominatedNode, result.Clear
+		fail.nominated, fail.clear, fail.victims = result.NominatedNode, result.Clear, result.Victims
 	}
 	return nil
 }
