@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +40,7 @@ type Cycle struct {
 	Deps
 	snapshot cache.Snapshot
 	decider  *Decider
-	bindings sync.WaitGroup
+	bindings workers
 	binding  atomic.Int64 // how many of them are under way
 	counters *counters
 	watch    Watch
@@ -243,8 +242,10 @@ func (c *Cycle) bind(ctx, writing context.Context, a *attempt, d Decision) {
 	c.Queue.Done(q, queue.Outcome{
 		Scheduled: uids, Rejected: len(d.Failed) > 0, Plugins: d.Plugins, Pending: d.Pending,
 	})
-	c.Logger.LogAttrs(ctx, slog.LevelInfo, "scheduled", append(about(q), slog.Int(telemetry.KeyCount, len(d.Placed)),
-		slog.String(telemetry.KeyNode, d.Placed[0].Node))...)
+	if c.Logger.Enabled(ctx, slog.LevelInfo) {
+		c.Logger.LogAttrs(ctx, slog.LevelInfo, "scheduled", append(about(q), slog.Int(telemetry.KeyCount, len(d.Placed)),
+			slog.String(telemetry.KeyNode, d.Placed[0].Node))...)
+	}
 	a.tell(d.Failed, nil)
 }
 
@@ -265,18 +266,40 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 			st = framework.AsStatus(fmt.Errorf("panic while binding: %v", p))
 		}
 	}()
-	preparing, written := c.Framework.Cancellable(writing, group)
-	defer func() {
-		if err := written(); err != nil && !st.IsSuccess() {
-			st = framework.AsStatus(err)
-		}
-	}()
 	work := make([]runtime.PreBinding, len(group))
+	waits := false
 	for i, p := range group {
 		if work[i], st = c.Framework.RunPreBindPreFlight(ctx, p); !st.IsSuccess() {
 			return st
 		}
+		waits = waits || work[i].Work || c.Framework.WaitingPod(p.Pod.UID()) != nil
 	}
+	if waits {
+		if st = c.prepare(ctx, writing, a, group, work); !st.IsSuccess() {
+			return st
+		}
+	} else {
+		c.counters.extension(runtime.WaitOnPermit, 0, framework.Success)
+		c.counters.extension(runtime.PreBind, 0, framework.Success)
+	}
+	begun := time.Now()
+	st = c.Framework.RunBind(a.traced(writing), group)
+	c.counters.extension(runtime.Bind, time.Since(begun), st.Code())
+	return st
+}
+
+// prepare waits for permission and runs PreBind. Meanwhile the pods' nodes are known as nominated, and a preemptor may call
+// the binding off.
+func (c *Cycle) prepare(ctx, writing context.Context, a *attempt, group []framework.Assignment, work []runtime.PreBinding) (st *framework.Status) {
+	for _, p := range group {
+		c.Reporter.Nominated(p.Pod.Pod, p.Node)
+	}
+	preparing, written := c.Framework.Cancellable(writing, group)
+	defer func() {
+		if err := written(); err != nil {
+			st = framework.AsStatus(err)
+		}
+	}()
 	for _, step := range []struct {
 		name string
 		run  func(int, framework.Assignment) *framework.Status
@@ -298,13 +321,7 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 			return st
 		}
 	}
-	if err := written(); err != nil {
-		return framework.AsStatus(err)
-	}
-	begun := time.Now()
-	st = c.Framework.RunBind(a.traced(writing), group)
-	c.counters.extension(runtime.Bind, time.Since(begun), st.Code())
-	return st
+	return nil
 }
 
 // reject ends an attempt that found no place.

@@ -26,10 +26,6 @@ type fitError struct {
 	victims    []*framework.PodInfo
 }
 
-func newFitError(pod *framework.PodInfo, nodes int) *fitError {
-	return &fitError{pod: pod, nodes: nodes, reasons: map[string]int{}, plugins: map[string]struct{}{}, pending: map[string]struct{}{}}
-}
-
 // add notes the plugin that rejected.
 func (f *fitError) add(st *framework.Status) {
 	p := st.Plugin()
@@ -37,16 +33,30 @@ func (f *fitError) add(st *framework.Status) {
 		return
 	}
 	if st.Code() == framework.Pending {
+		if f.pending == nil {
+			f.pending = make(map[string]struct{})
+		}
 		f.pending[p] = struct{}{}
 		return
 	}
-	f.plugins[p] = struct{}{}
+	f.reject(p)
+}
+
+// reject notes a plugin that could think otherwise.
+func (f *fitError) reject(plugin string) {
+	if f.plugins == nil {
+		f.plugins = make(map[string]struct{})
+	}
+	f.plugins[plugin] = struct{}{}
 }
 
 // count notes a rejection of so many nodes.
 func (f *fitError) count(st *framework.Status, nodes int) {
 	f.add(st)
 	f.rejections = append(f.rejections, Rejection{st, nodes})
+	if f.reasons == nil {
+		f.reasons = make(map[string]int)
+	}
 	for _, r := range st.Reasons() {
 		f.reasons[r] += nodes
 	}

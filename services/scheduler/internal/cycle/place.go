@@ -12,9 +12,9 @@ import (
 // from the rotation.
 func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, mayPreempt bool, w *podWatch) (string, *fitError, error) {
 	nodes, positions := d.snapshot.Columns(), d.snapshot.Positions()
-	fail := newFitError(pod, len(positions))
+	fail := d.failing(pod, len(positions))
 	if len(positions) == 0 {
-		fail.plugins[NoNodes] = struct{}{}
+		fail.reject(NoNodes)
 		return "", fail, nil
 	}
 
@@ -38,7 +38,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 	}
 	for _, p := range narrowed.Plugins {
 		if len(narrowed.Names) < len(positions) {
-			fail.plugins[p] = struct{}{}
+			fail.reject(p)
 		}
 	}
 
@@ -125,6 +125,15 @@ func (d *Decider) some(feasible []int32) []int32 {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// failing is where it is noted why a pod fits nowhere. One that was not needed serves the next pod.
+func (d *Decider) failing(pod *framework.PodInfo, nodes int) *fitError {
+	if d.spare == nil {
+		d.spare = &fitError{}
+	}
+	*d.spare = fitError{pod: pod, nodes: nodes}
+	return d.spare
 }
 
 // turn is the position at which the search among equals begins.

@@ -27,8 +27,11 @@ func (q *Queue) Move(change framework.Change, except *framework.Queued) {
 	defer q.mu.Unlock()
 	exceptEntity := q.inFlight[except]
 	q.record(&change, exceptEntity)
+	if len(q.pool) == 0 {
+		return
+	}
 	interested := q.interested(change.Event)
-	if len(interested) == 0 || len(q.pool) == 0 {
+	if len(interested) == 0 {
 		return
 	}
 	type wake struct {
@@ -80,7 +83,11 @@ func (q *Queue) move(e *entity, how hintResult, event string) {
 
 // interested lists the plugins that registered the event.
 func (q *Queue) interested(event framework.ClusterEvent) map[string]struct{} {
+	if out, ok := q.registered[event]; ok {
+		return out
+	}
 	var out map[string]struct{}
+	defer func() { q.registered[event] = out }()
 	for plugin, hints := range q.cfg.Events {
 		for _, h := range hints {
 			if h.Event.Matches(event) {

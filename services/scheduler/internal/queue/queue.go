@@ -89,6 +89,8 @@ type Queue struct {
 	ready    chan struct{}                                 // active or backoff has something
 	kick     chan struct{}                                 // a deadline may have come nearer
 	incoming incoming
+	// registered are the plugins that registered an event, for the events that have come up.
+	registered map[framework.ClusterEvent]map[string]struct{}
 }
 
 // record is one waiting pod.
@@ -120,6 +122,8 @@ func New(cfg Config) *Queue {
 		ready:    make(chan struct{}, 1),
 		kick:     make(chan struct{}, 1),
 		incoming: newIncoming(),
+
+		registered: make(map[framework.ClusterEvent]map[string]struct{}),
 	}
 	q.active.less = func(a, b *entity) bool { return q.before(a, b) }
 	byExpiry := func(a, b *entity) bool {

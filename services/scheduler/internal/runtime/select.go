@@ -41,11 +41,12 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 		begun := state.Begin()
 		result, st := p.PreFilter(state, pod, nodes)
 		state.End(PreFilter, p.Name(), begun, 1, st)
-		st = st.WithPlugin(p.Name())
-		switch {
-		case st.IsSkip():
+		if st.IsSkip() {
 			state.SkipFilter(p.Name())
 			continue
+		}
+		st = st.WithPlugin(p.Name())
+		switch {
 		case st.Code() == framework.Unschedulable, st.Code() == framework.Pending:
 			rejected = st
 			continue
