@@ -22,6 +22,15 @@ type Generator struct{}
 // Name implements framework.Plugin.
 func (Generator) Name() string { return GeneratorName }
 
+// EventsToRegister implements framework.EnqueueExtensions: a node may bring a domain, and the last member that goes frees
+// the group from the one that it was in.
+func (Generator) EventsToRegister() []framework.EventHint {
+	return []framework.EventHint{
+		{Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add | framework.UpdateNodeLabel}},
+		{Event: framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete}},
+	}
+}
+
 // PlacementGenerate implements framework.PlacementGeneratePlugin: one placement for each value of the label that the group's
 // topology constraint names, by name. A group without a constraint may go anywhere; one of which pods are on nodes
 // already goes where they are.
@@ -92,6 +101,11 @@ func (PodsCount) Name() string { return PodsCountName }
 // PlacementScore implements framework.PlacementScorePlugin: how many pods of the group are there then.
 func (PodsCount) PlacementScore(_ *framework.CycleState, group *framework.Queued, placed *framework.Placed, _ *framework.Snapshot) (int64, *framework.Status) {
 	return int64(group.Scheduled + len(placed.Assignments)), nil
+}
+
+// PlacementBound implements framework.BoundPlacementScorePlugin.
+func (PodsCount) PlacementBound(_ *framework.CycleState, group *framework.Queued, _ *framework.Placement, _ *framework.Snapshot) int64 {
+	return int64(group.Scheduled + len(group.Pods))
 }
 
 // NormalizePlacementScore implements framework.NormalizePlacementScorePlugin. A group of which nothing would be placed
