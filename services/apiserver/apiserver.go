@@ -129,8 +129,8 @@ func (s *Server) serve(ctx context.Context, store *etcd.Store) error {
 	srv, err := server.New(server.Deps{
 		CA:       ca,
 		Store:    store,
-		DialNode: s.dialNode,
-		Logger:   s.logger,
+		DialNode: s.dial, DialScheduler: s.dial,
+		Logger: s.logger,
 		RPC: rpc.ServerConfig{
 			Name: "apiserver", UnixSocket: s.cfg.Socket, TCP: s.cfg.Listen,
 			CertFile: s.cfg.CertFile, KeyFile: s.cfg.KeyFile, CAFile: s.cfg.CAFile, InsecureTCP: s.cfg.Insecure,
@@ -163,10 +163,10 @@ func (s *Server) serve(ctx context.Context, store *etcd.Store) error {
 	)
 }
 
-// dialNode connects to a node's agent, whose certificate must name the node.
-func (s *Server) dialNode(node, address string) (*grpc.ClientConn, error) {
+// dial connects to a node's agent or to a scheduler, whose certificate must have the name.
+func (s *Server) dial(name, address string) (*grpc.ClientConn, error) {
 	return rpc.Dial(rpc.ClientConfig{
-		Address: address, ServerName: node,
+		Address: address, ServerName: name,
 		CertFile: s.cfg.CertFile, KeyFile: s.cfg.KeyFile, CAFile: s.cfg.CAFile,
 		InsecureTCP: s.cfg.Insecure,
 	})

@@ -31,9 +31,11 @@ const warningTrailer = "trireme-warning-bin"
 type Deps struct {
 	Registry *registry.Registry
 	// Store is the registry's, for what concerns it as a whole.
-	Store  storage.Store
-	Nodes  NodeDialer
-	Logger *slog.Logger
+	Store storage.Store
+	Nodes NodeDialer
+	// Scheduler connects to schedulers; nil where sockets are all that is dialled.
+	Scheduler SchedulerDialer
+	Logger    *slog.Logger
 }
 
 // Gateway answers calls. Create it with New, give its ServerOptions to the server, and
@@ -68,6 +70,9 @@ func New(deps Deps) (*Gateway, error) {
 		return nil, err
 	}
 	if err := g.addMaintenance(); err != nil {
+		return nil, err
+	}
+	if err := g.addSchedulerService(deps.Scheduler); err != nil {
 		return nil, err
 	}
 	return g, nil

@@ -26,7 +26,9 @@ import (
 type Deps struct {
 	Store    storage.Store
 	DialNode gateway.NodeDialer
-	RPC      rpc.ServerConfig
+	// DialScheduler connects to schedulers; nil where sockets are all that is dialled.
+	DialScheduler gateway.SchedulerDialer
+	RPC           rpc.ServerConfig
 	// CA signs nodes' certificates; nil where this gateway cannot.
 	CA     *pki.CA
 	Logger *slog.Logger
@@ -50,7 +52,7 @@ func New(deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	reg.SetAdmission(admission.New(reg))
-	gw, err := gateway.New(gateway.Deps{Registry: reg, Store: store, Nodes: deps.DialNode, Logger: deps.Logger})
+	gw, err := gateway.New(gateway.Deps{Registry: reg, Store: store, Nodes: deps.DialNode, Scheduler: deps.DialScheduler, Logger: deps.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
