@@ -65,6 +65,9 @@ func (d *Decider) group(ctx context.Context, q *framework.Queued, watch *Watch) 
 		return unplaced(q, []string{st.Plugin()}, nil, fmt.Sprintf("pod group %s needs %d pods placed together: %s", q.GroupKey, q.MinCount(), st.Message()))
 	}
 	g := groupSearch{d: d, q: q, state: state, watch: watch, placements: placements}
+	if len(placements) > 1 {
+		g.bounds = d.fw.PlacementBounds(state, q, placements, d.snapshot)
+	}
 	if err := g.run(ctx); err != nil {
 		return Decision{Err: err}
 	}
@@ -104,6 +107,7 @@ type groupSearch struct {
 	state      *framework.CycleState
 	watch      *Watch
 	placements []*framework.Placement
+	bounds     *runtime.Bounds // nil where all are to be tried
 
 	fitting  []trial
 	most     *trial // of those that do not fit, the first with the most pods placed
@@ -120,11 +124,8 @@ func (g *groupSearch) run(ctx context.Context) error {
 	for k := range order {
 		order[k] = k
 	}
-	var bounds *runtime.Bounds
-	if len(order) > 1 {
-		if bounds = d.fw.PlacementBounds(g.state, g.q, g.placements, d.snapshot); bounds != nil {
-			slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(bounds.Total[b], bounds.Total[a]) })
-		}
+	if g.bounds != nil {
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(g.bounds.Total[b], g.bounds.Total[a]) })
 	}
 	classes := d.classes(g.q.Pods)
 	rotation := d.rotation
@@ -151,7 +152,7 @@ func (g *groupSearch) run(ctx context.Context) error {
 		}
 		t.begin, t.end = begin, g.watch.mark()
 		g.fitting = append(g.fitting, t)
-		if bounds != nil && bounds.Reached(d.fw, k, t.raw) {
+		if g.bounds != nil && g.bounds.Reached(d.fw, k, t.raw) {
 			break
 		}
 	}

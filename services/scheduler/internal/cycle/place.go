@@ -58,7 +58,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		case found:
 			return d.choose(i), nil, nil
 		case ok:
-			d.verdicts.CopyFrom(&b.verdicts)
+			b.explain(&d.verdicts)
 			d.verdicts.Histogram(fail.count)
 			return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
 		}

@@ -167,7 +167,12 @@ func (f *Framework) RunFilters(state *framework.CycleState, pod *framework.PodIn
 // RunFiltersAhead judges a node, which passes as it is, with the pods on it for which room is being made there and that
 // go before pod.
 func (f *Framework) RunFiltersAhead(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	if nominated := f.Ahead(pod, f.Nominated(node.Name())); len(nominated) > 0 {
+	return f.RunFiltersWith(state, pod, node, f.Ahead(pod, f.Nominated(node.Name())))
+}
+
+// RunFiltersWith is the same with these pods.
+func (f *Framework) RunFiltersWith(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo, nominated []*framework.PodInfo) *framework.Status {
+	if len(nominated) > 0 {
 		with, there := state.Clone(), node.Clone()
 		for _, n := range nominated {
 			there.AddPod(n)
