@@ -39,6 +39,10 @@ func workloads() []workload {
 		{"antiaffinity", topology("antiaffinity", 1000, 2000, 4000, hostAntiAffinity)},
 		{"affinity", topology("affinity", 5000, 5000, 4000, zoneAffinity)},
 		{"preferred_affinity", topology("preferred_affinity", 5000, 5000, 2000, hostPreference)},
+		{"gang_3000x3", gangs(3, 3000, rack)},
+		{"gang_9x1000", gangs(1000, 9, rack)},
+		{"gang_10x5000", gangs(5000, 10, zone)},
+		{"gang1000", gang1000},
 	}
 }
 

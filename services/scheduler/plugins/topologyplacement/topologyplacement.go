@@ -48,9 +48,21 @@ func (Generator) PlacementGenerate(_ *framework.CycleState, group *framework.Que
 	if parent != nil && parent.Positions != nil {
 		positions = parent.Positions
 	}
-	byDomain := make([][]int32, label.Count())
+	belongs := func(d int32) bool { return d != 0 && (taken == 0 || d == taken) }
+	counts, all := make([]int, label.Count()), 0
 	for _, i := range positions {
-		if d := label.Values[i]; d != 0 && (taken == 0 || d == taken) {
+		if d := label.Values[i]; belongs(d) {
+			counts[d]++
+			all++
+		}
+	}
+	// The lists share one piece of memory, in which each has its part.
+	byDomain, room := make([][]int32, label.Count()), make([]int32, all)
+	for d, n := range counts {
+		byDomain[d], room = room[:0:n], room[n:]
+	}
+	for _, i := range positions {
+		if d := label.Values[i]; belongs(d) {
 			byDomain[d] = append(byDomain[d], i)
 		}
 	}
