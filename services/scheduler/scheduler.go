@@ -145,7 +145,8 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		}
 		all.frameworks = append(all.frameworks, fw)
 		all.reporters[p.SchedulerName] = reporter
-		tasks = append(tasks, daemon.Task{Name: "reporter " + p.SchedulerName, Run: reporter.Run})
+		tasks = append(tasks, daemon.Task{Name: "reporter " + p.SchedulerName, Run: reporter.Run},
+			daemon.Task{Name: "watchdog " + p.SchedulerName, Run: func(ctx context.Context) error { return fw.Watch(ctx, s.logger) }})
 	}
 	nodes := cache.New(s.logger)
 	events := all.events()

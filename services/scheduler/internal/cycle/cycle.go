@@ -57,6 +57,10 @@ func New(deps Deps, seed uint64) *Cycle {
 	return c
 }
 
+// groupGone stands for a plugin in the rejection of a group that was deleted meanwhile; the queue itself knows what it waits
+// for.
+const groupGone = "GangScheduling"
+
 // finish is how long bindings that are being written when Run's ctx ends may take to come to their end. Where a lost lease
 // is what ended it, no other scheduler can have begun before: that takes what is left between the deadline of a renewal
 // and the end of the lease, five seconds.
@@ -121,6 +125,7 @@ func (p Profiles) of(q *framework.Queued) (*Cycle, error) {
 // scheduleOne is one attempt at one pod or gang: snapshot, decide, assume, reserve, permit; the rest goes on beside the
 // next attempt, and is written under the context writing.
 func (c *Cycle) scheduleOne(ctx, writing context.Context, q *framework.Queued) {
+	defer c.Framework.End()
 	a := c.begin(q)
 	if err := c.Cache.Update(&c.snapshot); err != nil {
 		c.over(a)
@@ -281,6 +286,10 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 	} else {
 		c.counters.extension(runtime.WaitOnPermit, 0, framework.Success)
 		c.counters.extension(runtime.PreBind, 0, framework.Success)
+	}
+	if a.IsGroup() && !c.Queue.Stands(a.Queued) {
+		return framework.NewStatus(framework.Unschedulable,
+			fmt.Sprintf("pod group %s was deleted while its pods were being placed", a.GroupKey)).WithPlugin(groupGone)
 	}
 	begun := time.Now()
 	st = c.Framework.RunBind(a.traced(writing), group)

@@ -80,7 +80,8 @@ func (d *Decider) Decide(ctx context.Context, q *framework.Queued, watch *Watch)
 	defer func() {
 		// A plugin of a third party may panic; that is this attempt's misfortune and nobody else's.
 		if p := recover(); p != nil {
-			out = Decision{Err: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+			point, plugin := d.fw.Running()
+			out = Decision{Err: fmt.Errorf("panic in %s of plugin %s: %v\n%s", point, plugin, p, debug.Stack())}
 		}
 		if len(out.Placed) == 0 {
 			d.rotation = rotation

@@ -11,6 +11,7 @@ import (
 // place finds the node for one pod among those of the snapshot's placement: the first of those with the best score, counted
 // from the rotation.
 func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, mayPreempt bool, w *podWatch) (string, *fitError, error) {
+	d.fw.Begin(pod)
 	nodes, positions := d.snapshot.Columns(), d.snapshot.Positions()
 	fail := d.failing(pod, len(positions))
 	if len(positions) == 0 {

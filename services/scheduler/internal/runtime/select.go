@@ -37,7 +37,8 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 		out      Narrowed
 		rejected *framework.Status
 	)
-	for _, p := range f.preFilter {
+	for at, p := range f.preFilter {
+		f.running.site.Store(f.running.preFilter[at])
 		begun := state.Begin()
 		result, st := p.PreFilter(state, pod, nodes)
 		state.End(PreFilter, p.Name(), begun, 1, st)
@@ -83,13 +84,14 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 // those that the filters before it left. It returns the positions that remain, in the memory of open. What is neither
 // success nor a rejection becomes an Error.
 func (f *Framework) RunFilterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
-	for _, p := range f.filter {
+	for at, p := range f.filter {
 		if len(open) == 0 {
 			break
 		}
 		if state.FilterSkipped(p.Name()) {
 			continue
 		}
+		f.running.site.Store(f.running.filter[at])
 		begun, before := state.Begin(), v.Count()
 		v.From(p.Name())
 		var st *framework.Status
