@@ -21,7 +21,8 @@ const (
 type Config struct {
 	// Gateway is how to reach the gateway; its certificate is also the one that is shown to callers on Listen.
 	Gateway rpc.ClientConfig
-	// Listen is a host:port for health and reflection; empty for none.
+	// Listen is a host:port for SchedulerService, health and reflection; empty for none. Gateways on other hosts need it to
+	// pass calls on.
 	Listen string
 	// Socket is a unix socket for the same; empty for none.
 	Socket string
@@ -57,8 +58,8 @@ func NewConfig() Config {
 // AddFlags registers the flags of all fields.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Gateway.AddFlags(fs)
-	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` for health and reflection")
-	fs.StringVar(&c.Socket, "socket", c.Socket, "unix `socket` for health and reflection")
+	fs.StringVar(&c.Listen, "listen", c.Listen, "`host:port` for explanations, health and reflection")
+	fs.StringVar(&c.Socket, "socket", c.Socket, "unix `socket` for explanations, health and reflection")
 	fs.StringVar(&c.ConfigFile, "config", c.ConfigFile, "configuration `file`, as Kubernetes' scheduler has it; what it says goes before flags")
 	fs.StringVar(&c.SchedulerName, "scheduler-name", c.SchedulerName, "`name` that pods choose this scheduler by")
 	fs.BoolVar(&c.LeaderElect, "leader-elect", c.LeaderElect, "schedule only while holding the lease kube-system/"+leaseName)
@@ -66,6 +67,14 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.InitialBackoff, "pod-initial-backoff", c.InitialBackoff, "`pause` after a pod's first failed attempt")
 	fs.DurationVar(&c.MaxBackoff, "pod-max-backoff", c.MaxBackoff, "longest `pause` between attempts at a pod")
 	fs.Uint64Var(&c.Seed, "seed", c.Seed, "`number` that says where ties between nodes begin")
+}
+
+// address is where gateways reach this scheduler; a socket, from its own host only, where there is nothing else.
+func (c *Config) address() string {
+	if c.Listen == "" && c.Socket != "" {
+		return "unix://" + c.Socket
+	}
+	return c.Listen
 }
 
 // Validate names all that is wrong.

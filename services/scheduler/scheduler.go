@@ -30,6 +30,7 @@ import (
 	"trireme.dev/services/scheduler/internal/cache"
 	"trireme.dev/services/scheduler/internal/cycle"
 	"trireme.dev/services/scheduler/internal/evict"
+	"trireme.dev/services/scheduler/internal/explain"
 	"trireme.dev/services/scheduler/internal/intake"
 	"trireme.dev/services/scheduler/internal/nominate"
 	"trireme.dev/services/scheduler/internal/queue"
@@ -89,7 +90,7 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Factory) (*Schedule
 		return nil, err
 	}
 	s.self = component.New(s.conn, component.Config{
-		Component: "scheduler", Instance: component.Instance(cfg.Listen, cfg.Socket), Address: cfg.Listen,
+		Component: "scheduler", Instance: component.Instance(cfg.Listen, cfg.Socket), Address: cfg.address(),
 		Leader: s.leads.Load, Errors: s.errors, Logger: logger,
 	})
 	return s, nil
@@ -144,7 +145,8 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		}
 		all.frameworks = append(all.frameworks, fw)
 		all.reporters[p.SchedulerName] = reporter
-		tasks = append(tasks, daemon.Task{Name: "reporter " + p.SchedulerName, Run: reporter.Run})
+		tasks = append(tasks, daemon.Task{Name: "reporter " + p.SchedulerName, Run: reporter.Run},
+			daemon.Task{Name: "watchdog " + p.SchedulerName, Run: func(ctx context.Context) error { return fw.Watch(ctx, s.logger) }})
 	}
 	nodes := cache.New(s.logger)
 	events := all.events()
@@ -163,12 +165,16 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	})
 	in := &intake.Intake{SchedulerNames: all.names(), Queue: waiting, Cache: nodes, Framework: all.frameworks[0], Logger: s.logger}
 	in.Register(factory)
+	attempts := s.explain(factory, explain.Deps{
+		Queue: waiting, Cache: nodes, Nominator: nominator, Profiles: s.profiles, Objects: objects,
+	})
 	s.informers.Store(factory)
 	var loop cycle.Profiles
 	for _, fw := range all.frameworks {
 		fw.OnActivate(waiting.Activate)
 		loop = append(loop, cycle.New(cycle.Deps{
 			Queue: waiting, Cache: nodes, Framework: fw, Reporter: all.reporters[fw.Profile()], Logger: s.logger, Profile: fw.Profile(),
+			Ended: attempts.Ended,
 		}, s.cfg.Seed))
 	}
 

@@ -18,6 +18,10 @@ type CycleState struct {
 	data       []keyed
 	skipFilter []string
 	skipScore  []string
+	// Room for what most pods take.
+	dataRoom       [4]keyed
+	skipFilterRoom [12]string
+	skipScoreRoom  [4]string
 	// times is nil where nobody asked for them.
 	times *[]PluginTime
 }
@@ -95,11 +99,17 @@ func (c *CycleState) Write(key string, data StateData) {
 			return
 		}
 	}
+	if c.data == nil {
+		c.data = c.dataRoom[:0]
+	}
 	c.data = append(c.data, keyed{key, data})
 }
 
 // SkipFilter leaves out plugin's Filter from now on.
 func (c *CycleState) SkipFilter(plugin string) {
+	if c.skipFilter == nil {
+		c.skipFilter = c.skipFilterRoom[:0]
+	}
 	if !c.FilterSkipped(plugin) {
 		c.skipFilter = append(c.skipFilter, plugin)
 	}
@@ -110,6 +120,9 @@ func (c *CycleState) FilterSkipped(plugin string) bool { return slices.Contains(
 
 // SkipScore leaves out plugin's Score from now on.
 func (c *CycleState) SkipScore(plugin string) {
+	if c.skipScore == nil {
+		c.skipScore = c.skipScoreRoom[:0]
+	}
 	if !c.ScoreSkipped(plugin) {
 		c.skipScore = append(c.skipScore, plugin)
 	}

@@ -174,3 +174,36 @@ func TestNodeInfoAddRemove(t *testing.T) {
 		t.Error("removed twice")
 	}
 }
+
+// TestPodInfoNow: a later state of a pod takes over what was derived only while its generation and labels are the same.
+func TestPodInfoNow(t *testing.T) {
+	pod := func(generation int64, cpu, app string) *corev1.Pod {
+		return &corev1.Pod{
+			Metadata: &metav1.ObjectMeta{Uid: "u", Generation: generation, Labels: map[string]string{"app": app}},
+			Spec:     &corev1.PodSpec{Containers: []*corev1.Container{container(map[string]string{"cpu": cpu}, nil)}},
+		}
+	}
+	first, err := NewPodInfo(pod(1, "1", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name  string
+		pod   *corev1.Pod
+		milli int64
+		class bool
+	}{
+		{"its status", pod(1, "7", "a"), 1000, true}, // not looked at again
+		{"its spec", pod(2, "2", "a"), 2000, true},
+		{"its labels", pod(1, "1", "b"), 1000, false},
+		{"no generation", pod(0, "3", "a"), 3000, true},
+	} {
+		now, err := first.Now(tc.pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.Pod != tc.pod || now.Request.MilliCPU != tc.milli || (now.Class == first.Class) != tc.class {
+			t.Errorf("%s: %+v, want %dm and the same class: %t", tc.name, now, tc.milli, tc.class)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package framework
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 )
@@ -23,6 +24,9 @@ type PodInfo struct {
 	Affinity *PodAffinity
 	// Class is what selectors see of the pod.
 	Class LabelClass
+
+	priority int32
+	derived  bool // by NewPodInfo
 }
 
 // NewPodInfo derives a PodInfo. A quantity or selector that cannot be read, which the gateway does not let happen, counts
@@ -35,7 +39,20 @@ func NewPodInfo(pod *corev1.Pod) (*PodInfo, error) {
 	}
 	return &PodInfo{
 		Pod: pod, Request: request, Scored: scored, Ports: hostPorts(pod.GetSpec()), Affinity: affinity, Class: classOf(pod),
+		priority: pod.GetSpec().GetPriority(), derived: true,
 	}, err
+}
+
+// Now is the pod in another state, which must be of the same pod. What is derived is taken over where nothing that it
+// depends on has changed.
+func (p *PodInfo) Now(pod *corev1.Pod) (*PodInfo, error) {
+	was, is := p.Pod.GetMetadata(), pod.GetMetadata()
+	if !p.derived || is.GetGeneration() == 0 || was.GetGeneration() != is.GetGeneration() || !maps.Equal(was.GetLabels(), is.GetLabels()) {
+		return NewPodInfo(pod)
+	}
+	c := *p
+	c.Pod = pod
+	return &c, nil
 }
 
 // UID of the pod.
@@ -54,7 +71,12 @@ func (p *PodInfo) Labels() map[string]string { return p.Pod.GetMetadata().GetLab
 func (p *PodInfo) Terminating() bool { return p.Pod.GetMetadata().GetDeletionTimestamp() != nil }
 
 // Priority of the pod, 0 where it has none.
-func (p *PodInfo) Priority() int32 { return p.Pod.GetSpec().GetPriority() }
+func (p *PodInfo) Priority() int32 {
+	if p.derived {
+		return p.priority
+	}
+	return p.Pod.GetSpec().GetPriority()
+}
 
 // Group returns the key of the pod's group and whether it has one.
 func (p *PodInfo) Group() (GroupKey, bool) { return GroupOf(p.Pod) }

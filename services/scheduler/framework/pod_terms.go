@@ -3,7 +3,6 @@ package framework
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unique"
@@ -23,7 +22,13 @@ func classOf(pod *corev1.Pod) LabelClass {
 	var b strings.Builder
 	b.WriteString(meta.GetNamespace())
 	labels := meta.GetLabels()
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
+	var room [16]string
+	keys := room[:0]
+	for k := range labels {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
 		// NUL is in no name and no label.
 		b.WriteByte(0)
 		b.WriteString(k)

@@ -29,7 +29,7 @@ type Placed struct {
 	Unplaced int
 }
 
-// PlacementScorePlugin ranks the placements in which a group fits. It is asked where there are two or more.
+// PlacementScorePlugin ranks the placements in which a group fits. It is asked where there is more than one placement.
 type PlacementScorePlugin interface {
 	Plugin
 	// PlacementScore of one placement. In nodes the group's pods are on their nodes. Any failure ends the cycle with an
@@ -42,6 +42,16 @@ type NormalizePlacementScorePlugin interface {
 	PlacementScorePlugin
 	// NormalizePlacementScore changes scores in place; they are in the order of the placements.
 	NormalizePlacementScore(state *CycleState, group *Queued, placed []Placed, scores []int64) *Status
+}
+
+// BoundPlacementScorePlugin is a PlacementScorePlugin that knows beforehand how high its score can be, so that placements that
+// cannot win need not be tried. A NormalizePlacementScore that it has must divide by the highest score, as NormalizeDefault
+// does.
+type BoundPlacementScorePlugin interface {
+	PlacementScorePlugin
+	// PlacementBound is what PlacementScore would return if all of the group's pods were on nodes of the placement; with
+	// fewer of them there, PlacementScore must not return more.
+	PlacementBound(state *CycleState, group *Queued, placement *Placement, nodes *Snapshot) int64
 }
 
 // PodGroupPostFilterPlugin tries to make room for a group that fits in no placement.

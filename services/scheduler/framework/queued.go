@@ -27,6 +27,9 @@ type Queued struct {
 	Attempts int
 }
 
+// MaxGroupPods is how many pods can be bound at once.
+const MaxGroupPods = 5000
+
 // IsGroup reports whether q is a group and not a lone pod.
 func (q *Queued) IsGroup() bool { return q.GroupKey != GroupKey{} }
 

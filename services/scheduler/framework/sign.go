@@ -1,8 +1,8 @@
 package framework
 
 import (
+	"encoding/binary"
 	"slices"
-	"strconv"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 )
@@ -55,8 +55,7 @@ func (s *Signature) Text(text string) {
 
 // Int adds a number to the field.
 func (s *Signature) Int(n int64) {
-	s.text = strconv.AppendInt(s.text, n, 36)
-	s.text = append(s.text, ' ')
+	s.text = binary.AppendVarint(s.text, n)
 }
 
 // Map adds a map to the field.

@@ -46,8 +46,14 @@ type Status struct {
 	plugin  string
 }
 
+// skip is what nearly all that skip answer.
+var skip = &Status{code: Skip}
+
 // NewStatus returns a status with reasons in order.
 func NewStatus(code Code, reasons ...string) *Status {
+	if code == Skip && len(reasons) == 0 {
+		return skip
+	}
 	s := &Status{code: code, reasons: reasons}
 	if code == Error {
 		s.err = errors.New(strings.Join(reasons, ", "))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"trireme.dev/kit/daemon"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
@@ -168,8 +169,7 @@ func (s *Scheduler) confirm(ctx context.Context) error {
 				s.mu.Unlock()
 				continue
 			}
-			after := proto.CloneOf(before)
-			after.Spec.NodeName = proto.String(b.GetNodeName())
+			after := boundTo(before, b.GetNodeName())
 			s.pods[b.GetPodUid()] = after
 			s.mu.Unlock()
 			s.intake.Pod(before, after, time.Time{})
@@ -178,4 +178,16 @@ func (s *Scheduler) confirm(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// boundTo is a copy of a pod with another node that shares the rest: none of it ever changes.
+func boundTo(pod *corev1.Pod, node string) *corev1.Pod {
+	out := &corev1.Pod{Metadata: pod.GetMetadata(), Spec: &corev1.PodSpec{}, Status: pod.GetStatus()}
+	spec := out.Spec.ProtoReflect()
+	pod.GetSpec().ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		spec.Set(field, value)
+		return true
+	})
+	out.Spec.NodeName = proto.String(node)
+	return out
 }

@@ -18,6 +18,7 @@ import (
 	"trireme.dev/services/scheduler/plugins/queuesort"
 	"trireme.dev/services/scheduler/plugins/schedulinggates"
 	"trireme.dev/services/scheduler/plugins/tainttoleration"
+	"trireme.dev/services/scheduler/plugins/topologyplacement"
 	"trireme.dev/services/scheduler/plugins/volumebinding"
 	"trireme.dev/services/scheduler/plugins/volumerestrictions"
 	"trireme.dev/services/scheduler/plugins/volumezone"
@@ -68,6 +69,8 @@ func Registry() []framework.Factory {
 		handled(imagelocality.Name, 1, imagelocality.New),
 		handled(defaultbinder.Name, 0, defaultbinder.New),
 		plain(gangscheduling.Name, 0, gangscheduling.Plugin{}),
+		plain(topologyplacement.GeneratorName, 0, topologyplacement.Generator{}),
+		plain(topologyplacement.PodsCountName, 1, topologyplacement.PodsCount{}),
 	}
 }
 

@@ -29,7 +29,7 @@ func (b *bench) add(name string, f figures, target float64) {
 // basic is one shape of pods on 5,000 nodes.
 func basic(ctx context.Context, b *bench) error {
 	ns := nodes(5000, nil)
-	f, err := b.once(ctx, inmemory.Config{}, ns, spread(pods("existing", 1000, nil), ns), pods("basic", 10000/b.scale, nil))
+	f, err := b.once(ctx, inmemory.Config{}, ns, spread(pods("existing", 1000, nil), ns), pods("basic", 10000*b.times/b.scale, nil))
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func basic(ctx context.Context, b *bench) error {
 // diverse is 1,000 shapes of pods, each looked at by itself.
 func diverse(ctx context.Context, b *bench) error {
 	ns := nodes(5000, nil)
-	measured := pods("diverse", 10000/b.scale, func(i int, p *corev1.Pod) {
+	measured := pods("diverse", 10000*b.times/b.scale, func(i int, p *corev1.Pod) {
 		request(p, "cpu", fmt.Sprintf("%dm", 50+i%100))
 		request(p, "memory", fmt.Sprintf("%dMi", 300+i/100%10*50))
 	})
@@ -69,7 +69,7 @@ func gpu(ctx context.Context, b *bench) error {
 func growth(ctx context.Context, b *bench) error {
 	for _, n := range []int{500, 5000, 50000} {
 		ns := nodes(n, nil)
-		f, err := b.once(ctx, inmemory.Config{}, ns, spread(pods("existing", 1000, nil), ns), pods("basic", 10000/b.scale, nil))
+		f, err := b.once(ctx, inmemory.Config{}, ns, spread(pods("existing", 1000, nil), ns), pods("basic", 10000*b.times/b.scale, nil))
 		if err != nil {
 			return err
 		}

@@ -85,12 +85,15 @@ func (c *cluster) measure(ctx context.Context, pods []*corev1.Pod, want int) (fi
 	for _, p := range pods {
 		c.Create(p)
 	}
+	stuck := time.NewTimer(time.Minute)
+	defer stuck.Stop()
 	for n := before; n < before+want; {
 		select {
 		case n = <-c.bound:
+			stuck.Reset(time.Minute)
 		case <-ctx.Done():
 			return figures{}, ctx.Err()
-		case <-time.After(time.Minute):
+		case <-stuck.C:
 			active, backoff, pool := c.Waiting()
 			return figures{}, fmt.Errorf("%d of %d bound, nothing for a minute; waiting: %d ready, %d in backoff, %d unschedulable",
 				n-before, want, active, backoff, pool)
@@ -133,7 +136,7 @@ func pods(prefix string, n int, change func(i int, pod *corev1.Pod)) []*corev1.P
 	for i := range out {
 		name := fmt.Sprintf("%s-%d", prefix, i)
 		out[i] = &corev1.Pod{
-			Metadata: &metav1.ObjectMeta{Namespace: "default", Name: name, Uid: name, Labels: map[string]string{"app": prefix}},
+			Metadata: &metav1.ObjectMeta{Namespace: "default", Name: name, Uid: name, Generation: 1, Labels: map[string]string{"app": prefix}},
 			Spec: &corev1.PodSpec{
 				SchedulerName: proto.String("default-scheduler"),
 				Containers: []*corev1.Container{{

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"runtime/pprof"
 
 	"trireme.dev/kit/daemon"
@@ -38,6 +39,10 @@ func workloads() []workload {
 		{"antiaffinity", topology("antiaffinity", 1000, 2000, 4000, hostAntiAffinity)},
 		{"affinity", topology("affinity", 5000, 5000, 4000, zoneAffinity)},
 		{"preferred_affinity", topology("preferred_affinity", 5000, 5000, 2000, hostPreference)},
+		{"gang_3000x3", gangs(3, 3000, rack)},
+		{"gang_9x1000", gangs(1000, 9, rack)},
+		{"gang_10x5000", gangs(5000, 10, zone)},
+		{"gang1000", gang1000},
 	}
 }
 
@@ -47,20 +52,24 @@ type bench struct {
 	seed    uint64
 	// scale divides the numbers of pods, for a quick look.
 	scale int
+	// times multiplies them, for a long profile.
+	times int
 }
 
 func main() {
 	out := flag.String("out", "build/bench", "`folder` of scheduler.jsonl")
 	which := flag.String("run", ".", "`pattern` of the workloads to run")
 	profile := flag.String("cpuprofile", "", "`file` for a processor profile")
+	memory := flag.String("memprofile", "", "`file` for a profile of all allocations")
 	b := bench{}
 	flag.Uint64Var(&b.seed, "seed", 0, "`number` that says where ties between nodes begin")
 	flag.IntVar(&b.scale, "scale", 1, "divides the numbers of pods, for a quick look")
+	flag.IntVar(&b.times, "times", 1, "multiplies them, for a long profile")
 	flag.Parse()
-	daemon.Main(func(ctx context.Context) error { return b.main(ctx, *out, *which, *profile) })
+	daemon.Main(func(ctx context.Context) error { return b.main(ctx, *out, *which, *profile, *memory) })
 }
 
-func (b *bench) main(ctx context.Context, out, which, profile string) error {
+func (b *bench) main(ctx context.Context, out, which, profile, memory string) error {
 	chosen, err := regexp.Compile(which)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
@@ -75,6 +84,16 @@ func (b *bench) main(ctx context.Context, out, which, profile string) error {
 			return err
 		}
 		defer pprof.StopCPUProfile()
+	}
+	if memory != "" {
+		runtime.MemProfileRate = 512
+		defer func() {
+			runtime.GC() // the profile is of the time up to the last one
+			if f, err := os.Create(memory); err == nil {
+				_ = pprof.Lookup("allocs").WriteTo(f, 0)
+				_ = f.Close()
+			}
+		}()
 	}
 	for _, w := range workloads() {
 		if !chosen.MatchString(w.name) {

@@ -120,7 +120,8 @@ func (c Config) participants() ([]participant, error) {
 	addHosts(&gateway, c.Hosts)
 	all := []participant{
 		{name: "apiserver", id: gateway},
-		{name: "scheduler", id: pki.Identity{CommonName: "system:trireme-scheduler"}},
+		// It serves too, and gateways want that name of it.
+		{name: "scheduler", id: pki.Identity{CommonName: "system:trireme-scheduler", DNSNames: []string{"system:trireme-scheduler"}}},
 		{name: "controller", id: pki.Identity{CommonName: "system:trireme-controller"}},
 		{name: "admin", id: pki.Identity{CommonName: "admin", Organizations: []string{"system:masters"}}, people: true},
 	}

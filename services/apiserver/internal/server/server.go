@@ -29,7 +29,9 @@ import (
 type Deps struct {
 	Store    storage.Store
 	DialNode gateway.NodeDialer
-	RPC      rpc.ServerConfig
+	// DialScheduler connects to schedulers; nil where sockets are all that is dialled.
+	DialScheduler gateway.SchedulerDialer
+	RPC           rpc.ServerConfig
 	// CA signs nodes' certificates; nil where this gateway cannot.
 	CA *pki.CA
 	// Audit is told of calls, and runs with the server; nil for none.
@@ -63,7 +65,7 @@ func New(deps Deps) (*Server, error) {
 	}
 	reg.SetAdmission(admission.New(admission.Deps{Registry: reg, Authorizer: authorizer}))
 	gw, err := gateway.New(gateway.Deps{
-		Registry: reg, Store: store, Authorizer: authorizer, Audit: deps.Audit, Nodes: deps.DialNode, Logger: deps.Logger,
+		Registry: reg, Store: store, Authorizer: authorizer, Audit: deps.Audit, Nodes: deps.DialNode, Scheduler: deps.DialScheduler, Logger: deps.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)

@@ -250,6 +250,16 @@ func (c *Cache) IsAssumed(uid string) bool {
 	return st != nil && st.assumed
 }
 
+// Pod returns the pod with this uid, assumed or bound; nil where it is on no node.
+func (c *Cache) Pod(uid string) *framework.PodInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if st := c.pods[uid]; st != nil {
+		return st.pod
+	}
+	return nil
+}
+
 // NodeOf returns the node that the pod is on, assumed or bound; empty where it is on none.
 func (c *Cache) NodeOf(uid string) string {
 	c.mu.Lock()

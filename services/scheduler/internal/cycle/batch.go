@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"trireme.dev/services/scheduler/framework"
@@ -21,6 +22,10 @@ type batch struct {
 	ranking   *runtime.Ranking
 	tree      maxTree
 	used      uint64
+	// reserved are nodes that would do and do not with the pods for which room is being made there, by k, with the reason;
+	// in the tree they are no candidates. It is right as of a version of the nominator.
+	reserved  map[int32]*framework.Status
+	nominated uint64
 }
 
 // batches are the newest.
@@ -33,6 +38,7 @@ type batches struct {
 	answers int
 	changed []int32
 	ks      []int32
+	names   []string
 	open    []int32
 }
 
@@ -103,6 +109,10 @@ func (d *Decider) batched(state *framework.CycleState, pod *framework.PodInfo, p
 	if p := d.snapshot.Placement(); p != nil {
 		key = append(append(key, 0), p.Name...)
 	}
+	if d.fw.Nominator().Len() > 0 {
+		// Who goes before whom depends on priorities, which the signature does not hold.
+		key = binary.AppendVarint(append(key, 1), int64(pod.Priority()))
+	}
 	signEpoch := d.fw.SignEpoch(pod, d.snapshot)
 	b := d.batches.find(key)
 	if b != nil && (b.epoch != d.snapshot.Epoch() || b.signEpoch != signEpoch || !sameList(b.positions, positions)) {
@@ -155,12 +165,15 @@ func (d *Decider) refresh(b *batch, pod *framework.PodInfo, narrowed runtime.Nar
 	d.batches.ks = ks
 	b.version = d.snapshot.Version()
 	if len(ks) == 0 {
-		return nil
+		return d.reserve(b, state, pod, nil)
 	}
 	if len(ks) < len(b.positions) {
 		d.batches.answers++
 	}
 	err := d.rejudge(b, pod, narrowed, state, ks, w)
+	if err == nil {
+		err = d.reserve(b, state, pod, ks)
+	}
 	if err != nil {
 		d.batches.drop(b)
 	}
@@ -198,56 +211,9 @@ func (d *Decider) rejudge(b *batch, pod *framework.PodInfo, narrowed runtime.Nar
 	}
 	if all || whole {
 		b.tree.fill(b.ranking.Total)
+		for k := range b.reserved {
+			b.tree.set(int(k), none)
+		}
 	}
 	return nil
-}
-
-// choose returns the best node, counted from the rotation; false where none is feasible, and ok false where the batch cannot
-// tell because of pods that others were nominated for.
-func (b *batch) choose(d *Decider, state *framework.CycleState, pod *framework.PodInfo) (position int32, found, ok bool, err error) {
-	if b.ranking.Feasible() == 0 {
-		return 0, false, true, nil
-	}
-	turn := d.turn()
-	start := int(turn)
-	if !b.all {
-		start, _ = slices.BinarySearch(b.positions, turn)
-	}
-	var ahead, masked []int32 // ks
-	for _, i := range d.aheadOf(pod) {
-		k, there := int(i), true
-		if !b.all {
-			k, there = slices.BinarySearch(b.positions, i)
-		}
-		if there && b.tree.at(k) != none {
-			ahead = append(ahead, int32(k))
-		}
-	}
-	if len(ahead) > 0 && !b.ranking.Without(ahead) {
-		return 0, false, false, nil
-	}
-	defer func() {
-		for _, k := range masked {
-			b.tree.set(int(k), b.ranking.Total[k])
-		}
-	}()
-	for {
-		k, any := b.tree.best(start)
-		if !any {
-			return 0, false, false, nil
-		}
-		position = b.positions[k]
-		if !slices.Contains(ahead, int32(k)) {
-			return position, true, true, nil
-		}
-		st := d.fw.RunFiltersAhead(state, pod, d.snapshot.Nodes()[position])
-		if st.IsSuccess() {
-			return position, true, true, nil
-		}
-		if !st.IsRejected() {
-			return 0, false, true, st.Err()
-		}
-		masked = append(masked, int32(k))
-		b.tree.set(k, none)
-	}
 }

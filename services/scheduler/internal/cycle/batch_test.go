@@ -106,7 +106,11 @@ func TestBatchingIsExact(t *testing.T) {
 				for i := range members {
 					members[i] = newPod(t)
 				}
-				attempt(t, gang(fmt.Sprint("g", n), rapid.IntRange(1, len(members)).Draw(t, "min"), 0, members...))
+				g := gang(fmt.Sprint("g", n), rapid.IntRange(1, len(members)).Draw(t, "min"), 0, members...)
+				if rapid.Bool().Draw(t, "topology") {
+					g.Group.Spec.SchedulingConstraints = within("rack")
+				}
+				attempt(t, g)
 			},
 			"pod goes": func(t *rapid.T) {
 				if len(pods) == 0 {
@@ -188,6 +192,14 @@ func (w *twin) verify(t *rapid.T, pod *framework.PodInfo) {
 			t.Fatalf("node %d: the batch knows %v, want %v", i, got, want)
 		}
 	}
+	for k := range b.reserved {
+		b.tree.set(int(k), b.ranking.Total[k])
+	}
+	defer func() {
+		for k := range b.reserved {
+			b.tree.set(int(k), none)
+		}
+	}()
 	if !slices.Equal(b.ranking.Total, want) || !slices.Equal(b.tree.score[b.tree.leaves:b.tree.leaves+len(want)], want) {
 		t.Fatalf("scores %v, in the tree %v, want %v", b.ranking.Total, b.tree.score[b.tree.leaves:], want)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +31,8 @@ type Deps struct {
 	Profile string
 	// NoBatching has each pod looked at all by itself.
 	NoBatching bool
+	// Ended is told of attempts, placed ones too, from several goroutines. It may be nil.
+	Ended func(Attempt)
 }
 
 // Cycle is the scheduling loop.
@@ -39,7 +40,7 @@ type Cycle struct {
 	Deps
 	snapshot cache.Snapshot
 	decider  *Decider
-	bindings sync.WaitGroup
+	bindings workers
 	binding  atomic.Int64 // how many of them are under way
 	counters *counters
 	watch    Watch
@@ -55,6 +56,10 @@ func New(deps Deps, seed uint64) *Cycle {
 	}
 	return c
 }
+
+// groupGone stands for a plugin in the rejection of a group that was deleted meanwhile; the queue itself knows what it waits
+// for.
+const groupGone = "GangScheduling"
 
 // finish is how long bindings that are being written when Run's ctx ends may take to come to their end. Where a lost lease
 // is what ended it, no other scheduler can have begun before: that takes what is left between the deadline of a renewal
@@ -120,6 +125,7 @@ func (p Profiles) of(q *framework.Queued) (*Cycle, error) {
 // scheduleOne is one attempt at one pod or gang: snapshot, decide, assume, reserve, permit; the rest goes on beside the
 // next attempt, and is written under the context writing.
 func (c *Cycle) scheduleOne(ctx, writing context.Context, q *framework.Queued) {
+	defer c.Framework.End()
 	a := c.begin(q)
 	if err := c.Cache.Update(&c.snapshot); err != nil {
 		c.over(a)
@@ -222,6 +228,7 @@ func (c *Cycle) bind(ctx, writing context.Context, a *attempt, d Decision) {
 		}
 		return
 	}
+	c.ended(a, d, nil)
 	c.counters.scheduled(q, len(d.Placed), a.begun)
 	c.counters.ended(resultUnschedulable, len(d.Failed), a.begun)
 	uids := make([]string, len(d.Placed))
@@ -240,8 +247,10 @@ func (c *Cycle) bind(ctx, writing context.Context, a *attempt, d Decision) {
 	c.Queue.Done(q, queue.Outcome{
 		Scheduled: uids, Rejected: len(d.Failed) > 0, Plugins: d.Plugins, Pending: d.Pending,
 	})
-	c.Logger.LogAttrs(ctx, slog.LevelInfo, "scheduled", append(about(q), slog.Int(telemetry.KeyCount, len(d.Placed)),
-		slog.String(telemetry.KeyNode, d.Placed[0].Node))...)
+	if c.Logger.Enabled(ctx, slog.LevelInfo) {
+		c.Logger.LogAttrs(ctx, slog.LevelInfo, "scheduled", append(about(q), slog.Int(telemetry.KeyCount, len(d.Placed)),
+			slog.String(telemetry.KeyNode, d.Placed[0].Node))...)
+	}
 	a.tell(d.Failed, nil)
 }
 
@@ -262,18 +271,44 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 			st = framework.AsStatus(fmt.Errorf("panic while binding: %v", p))
 		}
 	}()
-	preparing, written := c.Framework.Cancellable(writing, group)
-	defer func() {
-		if err := written(); err != nil && !st.IsSuccess() {
-			st = framework.AsStatus(err)
-		}
-	}()
 	work := make([]runtime.PreBinding, len(group))
+	waits := false
 	for i, p := range group {
 		if work[i], st = c.Framework.RunPreBindPreFlight(ctx, p); !st.IsSuccess() {
 			return st
 		}
+		waits = waits || work[i].Work || c.Framework.WaitingPod(p.Pod.UID()) != nil
 	}
+	if waits {
+		if st = c.prepare(ctx, writing, a, group, work); !st.IsSuccess() {
+			return st
+		}
+	} else {
+		c.counters.extension(runtime.WaitOnPermit, 0, framework.Success)
+		c.counters.extension(runtime.PreBind, 0, framework.Success)
+	}
+	if a.IsGroup() && !c.Queue.Stands(a.Queued) {
+		return framework.NewStatus(framework.Unschedulable,
+			fmt.Sprintf("pod group %s was deleted while its pods were being placed", a.GroupKey)).WithPlugin(groupGone)
+	}
+	begun := time.Now()
+	st = c.Framework.RunBind(a.traced(writing), group)
+	c.counters.extension(runtime.Bind, time.Since(begun), st.Code())
+	return st
+}
+
+// prepare waits for permission and runs PreBind. Meanwhile the pods' nodes are known as nominated, and a preemptor may call
+// the binding off.
+func (c *Cycle) prepare(ctx, writing context.Context, a *attempt, group []framework.Assignment, work []runtime.PreBinding) (st *framework.Status) {
+	for _, p := range group {
+		c.Reporter.Nominated(p.Pod.Pod, p.Node)
+	}
+	preparing, written := c.Framework.Cancellable(writing, group)
+	defer func() {
+		if err := written(); err != nil {
+			st = framework.AsStatus(err)
+		}
+	}()
 	for _, step := range []struct {
 		name string
 		run  func(int, framework.Assignment) *framework.Status
@@ -295,19 +330,14 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 			return st
 		}
 	}
-	if err := written(); err != nil {
-		return framework.AsStatus(err)
-	}
-	begun := time.Now()
-	st = c.Framework.RunBind(a.traced(writing), group)
-	c.counters.extension(runtime.Bind, time.Since(begun), st.Code())
-	return st
+	return nil
 }
 
 // reject ends an attempt that found no place.
 func (c *Cycle) reject(a *attempt, d Decision) {
 	q := a.Queued
 	c.counters.ended(resultUnschedulable, len(d.Failed), a.begun)
+	c.ended(a, d, nil)
 	c.later(a, d.Failed, nil)
 	c.Logger.LogAttrs(context.Background(), slog.LevelDebug, "unschedulable",
 		append(about(q), slog.String(telemetry.KeyMessage, d.Failed[0].Message))...)
@@ -333,6 +363,7 @@ func (c *Cycle) refuse(a *attempt, st *framework.Status) {
 // fail ends an attempt that ran into an unexpected error.
 func (c *Cycle) fail(a *attempt, err error) {
 	q := a.Queued
+	c.ended(a, Decision{}, err)
 	c.later(a, nil, err)
 	if !errors.Is(err, context.Canceled) {
 		c.counters.ended(resultError, len(q.Pods), a.begun)

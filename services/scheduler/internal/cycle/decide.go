@@ -30,6 +30,7 @@ type Decider struct {
 	signature   framework.Signature
 	batches     batches
 	noBatching  bool
+	spare       *fitError
 }
 
 // NewDecider returns a decider over snapshot. seed sets where ties begin.
@@ -51,6 +52,8 @@ type Decision struct {
 	Plugins, Pending []string
 	// Message is what a group as a whole lacks; empty where it lacks nothing.
 	Message string
+	// Placements that were tried for a group, in that order.
+	Placements []PlacementVerdict
 	// Err is set where the attempt ended with an unexpected error; nothing is placed then.
 	Err error
 }
@@ -64,66 +67,57 @@ type Failure struct {
 	NominatedNode string
 	// Clear takes an earlier nomination back.
 	Clear bool
+	// Victims are the pods that give way to it on NominatedNode.
+	Victims []*framework.PodInfo
+	// Rejections count the nodes by why they were no good. Not to be changed.
+	Rejections []Rejection
 }
 
-// Decide places the pods of q one after the other in the snapshot, each seeing those before it. It is all or nothing:
-// unless as many as the group needs fit, none is placed. What it did to the snapshot it undoes. watch is told how long
-// each step took, and may be nil.
+// Decide places the pods of q. It is all or nothing: unless as many as the group needs fit, none is placed. What it did to
+// the snapshot it undoes. watch is told how long each step took, and may be nil.
 func (d *Decider) Decide(ctx context.Context, q *framework.Queued, watch *Watch) (out Decision) {
 	rotation := d.rotation
-	var placed []framework.Assignment
 	defer func() {
 		// A plugin of a third party may panic; that is this attempt's misfortune and nobody else's.
 		if p := recover(); p != nil {
-			out = Decision{Err: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
-		}
-		for _, a := range slices.Backward(placed) {
-			if err := d.snapshot.Forget(a.Pod, a.Node); err != nil {
-				out = Decision{Err: fmt.Errorf("undo in snapshot: %w", err)}
-			}
+			point, plugin := d.fw.Running()
+			out = Decision{Err: fmt.Errorf("panic in %s of plugin %s: %v\n%s", point, plugin, p, debug.Stack())}
 		}
 		if len(out.Placed) == 0 {
 			d.rotation = rotation
 		}
 	}()
 
-	plugins, pending := make(map[string]struct{}), make(map[string]struct{})
-	var failures []*fitError
-	for _, pod := range q.Pods {
-		state := framework.NewCycleState()
-		w := watch.pod(pod, state)
-		node, fail, err := d.place(ctx, state, pod, !q.IsGroup(), w)
-		w.decided(node, fail)
-		if err != nil {
-			return Decision{Err: fmt.Errorf("pod %s: %w", pod.Name(), err)}
-		}
-		if fail != nil {
-			failures = append(failures, fail)
-			maps.Copy(plugins, fail.plugins)
-			maps.Copy(pending, fail.pending)
-			continue
-		}
-		d.snapshot.Assume(pod, node)
-		placed = append(placed, framework.Assignment{Pod: pod, Node: node, State: state})
+	if q.IsGroup() {
+		return d.group(ctx, q, watch)
 	}
+	pod, state := q.Pods[0], framework.NewCycleState()
+	w := watch.pod(pod, state)
+	node, fail, err := d.place(ctx, state, pod, true, w)
+	w.decided(node, fail)
+	switch {
+	case err != nil:
+		return Decision{Err: fmt.Errorf("pod %s: %w", pod.Name(), err)}
+	case fail == nil:
+		return Decision{Placed: []framework.Assignment{{Pod: pod, Node: node, State: state}}}
+	}
+	d.spare = nil
+	return Decision{
+		Failed: []Failure{fail.failure(fail.message(""))}, Plugins: sortedKeys(fail.plugins), Pending: sortedKeys(fail.pending),
+	}
+}
 
-	out.Plugins, out.Pending = slices.Sorted(maps.Keys(plugins)), slices.Sorted(maps.Keys(pending))
-	if len(placed) > 0 && len(placed)+q.Scheduled >= q.MinCount() {
-		out.Placed = slices.Clone(placed)
-		for _, f := range failures {
-			out.Failed = append(out.Failed, f.failure(f.message("")))
-		}
-		return out
+func union(a, b map[string]struct{}) map[string]struct{} {
+	if a == nil {
+		a = make(map[string]struct{}, len(b))
 	}
-	if !q.IsGroup() {
-		for _, f := range failures {
-			out.Failed = append(out.Failed, f.failure(f.message("")))
-		}
-		return out
+	maps.Copy(a, b)
+	return a
+}
+
+func sortedKeys(m map[string]struct{}) []string {
+	if len(m) == 0 {
+		return nil
 	}
-	out.Message = groupMessage(q, len(placed), failures)
-	for _, pod := range q.Pods {
-		out.Failed = append(out.Failed, Failure{Pod: pod, Message: out.Message})
-	}
-	return out
+	return slices.Sorted(maps.Keys(m))
 }

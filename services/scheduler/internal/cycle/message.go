@@ -17,15 +17,13 @@ type fitError struct {
 	preFilter *framework.Status
 	// reasons counts nodes by reason; a node may give several.
 	reasons    map[string]int
+	rejections []Rejection
 	plugins    map[string]struct{}
 	pending    map[string]struct{}
 	postFilter string
 	nominated  string
 	clear      bool
-}
-
-func newFitError(pod *framework.PodInfo, nodes int) *fitError {
-	return &fitError{pod: pod, nodes: nodes, reasons: map[string]int{}, plugins: map[string]struct{}{}, pending: map[string]struct{}{}}
+	victims    []*framework.PodInfo
 }
 
 // add notes the plugin that rejected.
@@ -35,15 +33,30 @@ func (f *fitError) add(st *framework.Status) {
 		return
 	}
 	if st.Code() == framework.Pending {
+		if f.pending == nil {
+			f.pending = make(map[string]struct{})
+		}
 		f.pending[p] = struct{}{}
 		return
 	}
-	f.plugins[p] = struct{}{}
+	f.reject(p)
+}
+
+// reject notes a plugin that could think otherwise.
+func (f *fitError) reject(plugin string) {
+	if f.plugins == nil {
+		f.plugins = make(map[string]struct{})
+	}
+	f.plugins[plugin] = struct{}{}
 }
 
 // count notes a rejection of so many nodes.
 func (f *fitError) count(st *framework.Status, nodes int) {
 	f.add(st)
+	f.rejections = append(f.rejections, Rejection{st, nodes})
+	if f.reasons == nil {
+		f.reasons = make(map[string]int)
+	}
 	for _, r := range st.Reasons() {
 		f.reasons[r] += nodes
 	}
@@ -78,7 +91,9 @@ func (f *fitError) message(forPod string) string {
 }
 
 func (f *fitError) failure(message string) Failure {
-	return Failure{Pod: f.pod, Message: message, NominatedNode: f.nominated, Clear: f.clear}
+	return Failure{
+		Pod: f.pod, Message: message, NominatedNode: f.nominated, Clear: f.clear, Victims: f.victims, Rejections: f.rejections,
+	}
 }
 
 // groupMessage says what a group lacks, with the first of its pods that did not fit as the example.

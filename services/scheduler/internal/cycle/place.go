@@ -11,10 +11,11 @@ import (
 // place finds the node for one pod among those of the snapshot's placement: the first of those with the best score, counted
 // from the rotation.
 func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, mayPreempt bool, w *podWatch) (string, *fitError, error) {
+	d.fw.Begin(pod)
 	nodes, positions := d.snapshot.Columns(), d.snapshot.Positions()
-	fail := newFitError(pod, len(positions))
+	fail := d.failing(pod, len(positions))
 	if len(positions) == 0 {
-		fail.plugins[NoNodes] = struct{}{}
+		fail.reject(NoNodes)
 		return "", fail, nil
 	}
 
@@ -27,6 +28,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		}
 		fail.preFilter = st
 		fail.add(st)
+		fail.rejections = append(fail.rejections, Rejection{st, len(positions)})
 		d.verdicts.Reset(nodes.Nodes)
 		d.verdicts.From(st.Plugin())
 		r := d.verdicts.Reason(st)
@@ -37,7 +39,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 	}
 	for _, p := range narrowed.Plugins {
 		if len(narrowed.Names) < len(positions) {
-			fail.plugins[p] = struct{}{}
+			fail.reject(p)
 		}
 	}
 
@@ -57,7 +59,7 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		case found:
 			return d.choose(i), nil, nil
 		case ok:
-			d.verdicts.CopyFrom(&b.verdicts)
+			b.explain(&d.verdicts)
 			d.verdicts.Histogram(fail.count)
 			return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
 		}
@@ -124,6 +126,15 @@ func (d *Decider) some(feasible []int32) []int32 {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// failing is where it is noted why a pod fits nowhere. One that was not needed serves the next pod.
+func (d *Decider) failing(pod *framework.PodInfo, nodes int) *fitError {
+	if d.spare == nil {
+		d.spare = &fitError{}
+	}
+	*d.spare = fitError{pod: pod, nodes: nodes}
+	return d.spare
 }
 
 // turn is the position at which the search among equals begins.
@@ -244,7 +255,7 @@ func (d *Decider) postFilter(ctx context.Context, state *framework.CycleState, p
 	}
 	fail.postFilter = st.Message()
 	if result != nil {
-		fail.nominated, fail.clear = result.NominatedNode, result.Clear
+		fail.nominated, fail.clear, fail.victims = result.NominatedNode, result.Clear, result.Victims
 	}
 	return nil
 }

@@ -114,7 +114,15 @@ func (in *Intake) classify(pod *corev1.Pod) class {
 }
 
 func (in *Intake) info(pod *corev1.Pod) *framework.PodInfo {
-	info, err := framework.NewPodInfo(pod)
+	var (
+		info *framework.PodInfo
+		err  error
+	)
+	if known := in.Cache.Pod(pod.GetMetadata().GetUid()); known != nil {
+		info, err = known.Now(pod)
+	} else {
+		info, err = framework.NewPodInfo(pod)
+	}
 	if err != nil {
 		in.Logger.Warn("pod has a quantity that cannot be read",
 			slog.String(telemetry.KeyPod, framework.Key(pod)), slog.Any(telemetry.KeyError, err))

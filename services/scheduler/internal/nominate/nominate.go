@@ -14,9 +14,13 @@ type Nominator struct {
 	mu     sync.Mutex
 	nodes  map[string][]*framework.PodInfo // in the order of nomination; never changed in place
 	places map[string]place                // by uid
-	// version changes with each change.
-	version uint64
+	// version counts changes; those after since are of the nodes in changed, one each.
+	version, since uint64
+	changed        []string
 }
+
+// maxChanged bounds what is remembered of changes.
+const maxChanged = 1 << 13
 
 type place struct {
 	node string
@@ -43,7 +47,7 @@ func (n *Nominator) Nominate(pod *framework.PodInfo, node string) {
 	if node == "" {
 		return
 	}
-	n.version++
+	n.note(node)
 	n.places[pod.UID()] = place{node, pod}
 	n.nodes[node] = append(slices.Clone(n.nodes[node]), pod)
 }
@@ -60,7 +64,7 @@ func (n *Nominator) forget(uid string) {
 	if !ok {
 		return
 	}
-	n.version++
+	n.note(p.node)
 	delete(n.places, uid)
 	rest := slices.DeleteFunc(slices.Clone(n.nodes[p.node]), func(o *framework.PodInfo) bool { return o == p.pod })
 	if len(rest) == 0 {
@@ -93,11 +97,24 @@ func (n *Nominator) Each(fn func(node string, pods []*framework.PodInfo)) {
 	}
 }
 
-// Version changes with each change.
-func (n *Nominator) Version() uint64 {
+func (n *Nominator) note(node string) {
+	n.version++
+	if len(n.changed) >= maxChanged {
+		n.changed = n.changed[:0]
+		n.since = n.version - 1
+	}
+	n.changed = append(n.changed, node)
+}
+
+// ChangedSince appends to list the nodes whose pods changed after a version, possibly more than once, and returns the version
+// that it is now; false where that is not known any more.
+func (n *Nominator) ChangedSince(version uint64, list []string) (names []string, now uint64, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.version
+	if version < n.since {
+		return list, n.version, false
+	}
+	return append(list, n.changed[version-n.since:]...), n.version, true
 }
 
 // Len is how many pods are nominated.

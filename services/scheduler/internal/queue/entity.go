@@ -35,6 +35,8 @@ type entity struct {
 	gate *framework.Status
 
 	rejectedBy, pendingBy map[string]struct{}
+	// pooledBy are the plugins under which it is in the pool.
+	pooledBy              []string
 	unschedulable, errors int // attempts that ended so; errors in a row
 	until                 time.Time
 	// changed says that members or group changed in flight, so a rejection may not hold any more.

@@ -174,6 +174,9 @@ func (q *Queue) record(change *framework.Change, except *entity) {
 }
 
 func set(names []string) map[string]struct{} {
+	if len(names) == 0 {
+		return nil
+	}
 	s := make(map[string]struct{}, len(names))
 	for _, n := range names {
 		s[n] = struct{}{}

@@ -27,8 +27,11 @@ func (q *Queue) Move(change framework.Change, except *framework.Queued) {
 	defer q.mu.Unlock()
 	exceptEntity := q.inFlight[except]
 	q.record(&change, exceptEntity)
+	if len(q.pool) == 0 {
+		return
+	}
 	interested := q.interested(change.Event)
-	if len(interested) == 0 || len(q.pool) == 0 {
+	if len(interested) == 0 {
 		return
 	}
 	type wake struct {
@@ -36,18 +39,19 @@ func (q *Queue) Move(change framework.Change, except *framework.Queued) {
 		how hintResult
 	}
 	var woken []wake
-	for e := range q.pool {
-		if e == exceptEntity {
-			continue
-		}
-		if e.gate != nil {
-			if _, ok := interested[e.gate.Plugin()]; ok && q.pluginHint(e, e.gate.Plugin(), &change) {
-				woken = append(woken, wake{e, hintAfterBackoff})
+	for plugin := range interested {
+		for e := range q.refused[plugin] {
+			if e == exceptEntity {
+				continue
 			}
-			continue
-		}
-		if overlaps(e.rejectedBy, interested) || overlaps(e.pendingBy, interested) {
-			if how := q.hint(e, &change); how != hintSkip {
+			how := hintSkip
+			switch {
+			case e.gate == nil:
+				how = q.hint(e, &change)
+			case q.pluginHint(e, plugin, &change):
+				how = hintAfterBackoff
+			}
+			if how != hintSkip {
 				woken = append(woken, wake{e, how})
 			}
 		}
@@ -56,8 +60,10 @@ func (q *Queue) Move(change framework.Change, except *framework.Queued) {
 	slices.SortFunc(woken, func(a, b wake) int {
 		return cmp.Or(a.e.view.InitialTimestamp.Compare(b.e.view.InitialTimestamp), cmp.Compare(a.e.name(), b.e.name()))
 	})
-	for _, w := range woken {
-		q.move(w.e, w.how, change.Event.String())
+	for i, w := range woken {
+		if i == 0 || woken[i-1].e != w.e { // more than one of its plugins may be interested
+			q.move(w.e, w.how, change.Event.String())
+		}
 	}
 }
 
@@ -80,7 +86,11 @@ func (q *Queue) move(e *entity, how hintResult, event string) {
 
 // interested lists the plugins that registered the event.
 func (q *Queue) interested(event framework.ClusterEvent) map[string]struct{} {
+	if out, ok := q.registered[event]; ok {
+		return out
+	}
 	var out map[string]struct{}
+	defer func() { q.registered[event] = out }()
 	for plugin, hints := range q.cfg.Events {
 		for _, h := range hints {
 			if h.Event.Matches(event) {
@@ -124,15 +134,6 @@ func (q *Queue) pluginHint(e *entity, plugin string, change *framework.Change) b
 			continue
 		}
 		if h.Hint == nil || e.any(func(p *framework.PodInfo) bool { return h.Hint(p, change) == framework.Queue }) {
-			return true
-		}
-	}
-	return false
-}
-
-func overlaps(a, b map[string]struct{}) bool {
-	for k := range a {
-		if _, ok := b[k]; ok {
 			return true
 		}
 	}

@@ -18,12 +18,34 @@ func (q *Queue) detach(e *entity) {
 	case placeFailed:
 		q.failed.remove(e)
 	case placePool:
-		delete(q.pool, e)
+		q.unpool(e)
 	case placeInFlight:
 		delete(q.inFlight, e.popped)
 		e.popped = nil
 	}
 	e.place = placeNone
+}
+
+// putInPool puts an entity into the pool, where an event in which one of the plugins is interested finds it.
+func (q *Queue) putInPool(e *entity, plugins ...string) {
+	e.place, e.pooledBy = placePool, plugins
+	q.pool[e] = struct{}{}
+	for _, p := range plugins {
+		if q.refused[p] == nil {
+			q.refused[p] = make(map[*entity]struct{})
+		}
+		q.refused[p][e] = struct{}{}
+	}
+}
+
+func (q *Queue) unpool(e *entity) {
+	delete(q.pool, e)
+	for _, p := range e.pooledBy {
+		if delete(q.refused[p], e); len(q.refused[p]) == 0 {
+			delete(q.refused, p)
+		}
+	}
+	e.pooledBy = nil
 }
 
 // discard forgets an empty entity.
@@ -52,8 +74,7 @@ func (q *Queue) admit(e *entity, failed bool, event string) {
 	}
 	defer q.settle(e, event)
 	if e.gate = q.gateOf(e); e.gate != nil {
-		e.place = placePool
-		q.pool[e] = struct{}{}
+		q.putInPool(e, e.gate.Plugin())
 		if _, ok := q.unsaid[e]; !ok {
 			q.unsaid[e] = time.Now().Add(gateReportDelay)
 			q.nudge()
@@ -113,9 +134,8 @@ func (q *Queue) recheck(e *entity) {
 
 // park puts a rejected entity into the pool.
 func (q *Queue) park(e *entity) {
-	e.place = placePool
-	q.pool[e] = struct{}{}
-	q.nudge()
+	q.putInPool(e, e.refusers()...)
+	q.flushLater(e)
 	q.settle(e, eventAttemptFailure)
 }
 

@@ -74,21 +74,26 @@ type GatedPod struct {
 type Queue struct {
 	cfg Config
 
-	mu       sync.Mutex
-	pods     map[string]*record                            // by uid
-	members  map[framework.GroupKey]map[string]*record     // pods that name a group, by uid
-	objects  map[framework.GroupKey]*schedulingv1.PodGroup // groups that exist
-	gangs    map[framework.GroupKey]*entity                // group entities
-	active   entityHeap                                    // ready
-	backoff  entityHeap                                    // rejected, waiting for time
-	failed   entityHeap                                    // failed with an error, waiting for time
-	pool     map[*entity]struct{}                          // waiting for an event; gated ones too
-	inFlight map[*framework.Queued]*entity                 // popped
-	log      *list.List                                    // pops and the events since, oldest first
-	unsaid   map[*entity]time.Time                         // gated ones to report, and when
-	ready    chan struct{}                                 // active or backoff has something
-	kick     chan struct{}                                 // a deadline may have come nearer
-	incoming incoming
+	mu        sync.Mutex
+	pods      map[string]*record                            // by uid
+	members   map[framework.GroupKey]map[string]*record     // pods that name a group, by uid
+	objects   map[framework.GroupKey]*schedulingv1.PodGroup // groups that exist
+	gangs     map[framework.GroupKey]*entity                // group entities
+	active    entityHeap                                    // ready
+	backoff   entityHeap                                    // rejected, waiting for time
+	failed    entityHeap                                    // failed with an error, waiting for time
+	pool      map[*entity]struct{}                          // waiting for an event; gated ones too
+	refused   map[string]map[*entity]struct{}               // the pool by the plugins that can be asked about an event
+	inFlight  map[*framework.Queued]*entity                 // popped
+	log       *list.List                                    // pops and the events since, oldest first
+	unsaid    map[*entity]time.Time                         // gated ones to report, and when
+	ready     chan struct{}                                 // active or backoff has something
+	kick      chan struct{}                                 // a deadline may have come nearer
+	flushAt   time.Time                                     // when the pool is to be looked through; zero for never
+	incoming  incoming
+	strangers strangers
+	// registered are the plugins that registered an event, for the events that have come up.
+	registered map[framework.ClusterEvent]map[string]struct{}
 }
 
 // record is one waiting pod.
@@ -114,12 +119,15 @@ func New(cfg Config) *Queue {
 		objects:  make(map[framework.GroupKey]*schedulingv1.PodGroup),
 		gangs:    make(map[framework.GroupKey]*entity),
 		pool:     make(map[*entity]struct{}),
+		refused:  make(map[string]map[*entity]struct{}),
 		inFlight: make(map[*framework.Queued]*entity),
 		log:      list.New(),
 		unsaid:   make(map[*entity]time.Time),
 		ready:    make(chan struct{}, 1),
 		kick:     make(chan struct{}, 1),
 		incoming: newIncoming(),
+
+		registered: make(map[framework.ClusterEvent]map[string]struct{}),
 	}
 	q.active.less = func(a, b *entity) bool { return q.before(a, b) }
 	byExpiry := func(a, b *entity) bool {
@@ -156,6 +164,7 @@ func (q *Queue) Add(pod *framework.PodInfo, since time.Time) {
 		q.update(pod)
 		return
 	}
+	q.forgetStranger(pod.UID())
 	rec := &record{pod: pod, since: since, history: history{seen: time.Now()}}
 	q.pods[pod.UID()] = rec
 	if key, ok := pod.Group(); ok {
@@ -208,6 +217,7 @@ func (q *Queue) update(pod *framework.PodInfo) {
 func (q *Queue) Delete(uid string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.forgetStranger(uid)
 	rec := q.pods[uid]
 	if rec == nil {
 		return
@@ -304,7 +314,7 @@ func (q *Queue) attach(rec *record, event string) {
 		e = &entity{}
 		e.view.Timestamp, e.view.InitialTimestamp = rec.since, rec.since
 		if gang {
-			e.view.GroupKey, e.view.Group = key, q.objects[key]
+			e.view.GroupKey, e.view.Group, e.view.Strangers = key, q.objects[key], q.strangersOf(key)
 			q.gangs[key] = e
 		}
 	}

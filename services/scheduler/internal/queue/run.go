@@ -42,15 +42,20 @@ func (q *Queue) tick() ([]Gated, time.Time) {
 			next = earlier(next, h.items[0].until)
 		}
 	}
-	for e := range q.pool {
-		if e.gate != nil {
-			continue
+	if !q.flushAt.IsZero() && !now.Before(q.flushAt) {
+		q.flushAt = time.Time{}
+		for e := range q.pool {
+			switch {
+			case e.gate != nil:
+			case now.Before(e.view.Timestamp.Add(maxUnschedulable)):
+				q.flushLater(e)
+			default:
+				q.move(e, hintAfterBackoff, eventTimeout)
+			}
 		}
-		if due := e.view.Timestamp.Add(maxUnschedulable); now.Before(due) {
-			next = earlier(next, due.Truncate(flushPeriod).Add(flushPeriod))
-			continue
-		}
-		q.move(e, hintAfterBackoff, eventTimeout)
+	}
+	if !q.flushAt.IsZero() {
+		next = earlier(next, q.flushAt)
 	}
 	var gated []Gated
 	for e, due := range q.unsaid {
@@ -68,6 +73,15 @@ func (q *Queue) tick() ([]Gated, time.Time) {
 		gated = append(gated, g)
 	}
 	return gated, next
+}
+
+// flushLater has an entity of the pool be looked at when it has been there for too long.
+func (q *Queue) flushLater(e *entity) {
+	due := e.view.Timestamp.Add(maxUnschedulable).Truncate(flushPeriod).Add(flushPeriod)
+	if q.flushAt.IsZero() || due.Before(q.flushAt) {
+		q.flushAt = due
+		q.nudge()
+	}
 }
 
 func earlier(a, b time.Time) time.Time {

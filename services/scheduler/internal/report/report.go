@@ -47,7 +47,7 @@ const (
 type Verdict struct {
 	// Scheduled is the condition's status.
 	Scheduled bool
-	// Reason in one CamelCase word.
+	// Reason in one CamelCase word; empty for a nomination alone.
 	Reason string
 	// Message for people.
 	Message string
@@ -119,6 +119,9 @@ func (r *Reporter) Scheduled(pod *corev1.Pod, node string) {
 func (r *Reporter) Event(object client.Object, eventType, reason, message string) {
 	r.events.Event(object, eventType, reason, message)
 }
+
+// Nominated says that the pod is going to be bound to the node, and what is still to be done before takes a while.
+func (r *Reporter) Nominated(pod *corev1.Pod, node string) { r.Pod(pod, Verdict{NominatedNode: node}) }
 
 // FailedScheduling says that an attempt at the pod failed, by event and condition.
 func (r *Reporter) FailedScheduling(pod *corev1.Pod, v Verdict) {
@@ -234,7 +237,10 @@ func (r *Reporter) writePod(ctx context.Context, pod *corev1.Pod, v Verdict) err
 		return nil // bound meanwhile: the condition is the gateway's
 	}
 	pod = proto.CloneOf(pod)
-	changed := setPodCondition(pod, v)
+	if pod.Status == nil {
+		pod.Status = &corev1.PodStatus{}
+	}
+	changed := v.Reason != "" && setPodCondition(pod, v)
 	if n := v.NominatedNode; (n != "" || v.ClearNomination) && pod.GetStatus().GetNominatedNodeName() != n {
 		pod.Status.NominatedNodeName, changed = n, true
 	}
@@ -246,9 +252,6 @@ func (r *Reporter) writePod(ctx context.Context, pod *corev1.Pod, v Verdict) err
 }
 
 func setPodCondition(pod *corev1.Pod, v Verdict) bool {
-	if pod.Status == nil {
-		pod.Status = &corev1.PodStatus{}
-	}
 	now := timestamppb.Now()
 	status := statusOf(v)
 	for _, c := range pod.Status.Conditions {

@@ -88,6 +88,7 @@ func (f *Framework) build(profile framework.Profile) error {
 			}}
 		}
 	}
+	f.sites()
 	if p := profile.PercentageOfNodesToScore; p < 0 || p > 100 {
 		errs = append(errs, fmt.Errorf("percentageOfNodesToScore is %d, want 0 to 100", p))
 	}

@@ -11,7 +11,8 @@ import (
 
 // RunReserve runs Reserve until one fails. The caller runs RunUnreserve then.
 func (f *Framework) RunReserve(ctx context.Context, a framework.Assignment) *framework.Status {
-	for _, p := range f.reserve {
+	for at, p := range f.reserve {
+		f.running.site.Store(f.running.reserve[at])
 		begun := a.State.Begin()
 		st := p.Reserve(ctx, a.State, a.Pod, a.Node)
 		a.State.End(Reserve, p.Name(), begun, 1, st)
@@ -40,7 +41,8 @@ func (f *Framework) RunPermit(ctx context.Context, a framework.Assignment) *fram
 		waits    map[string]time.Duration
 		rejected *framework.Status
 	)
-	for _, p := range f.permit {
+	for at, p := range f.permit {
+		f.running.site.Store(f.running.permit[at])
 		begun := a.State.Begin()
 		st, timeout := p.Permit(ctx, a.State, a.Pod, a.Node)
 		a.State.End(Permit, p.Name(), begun, 1, st)

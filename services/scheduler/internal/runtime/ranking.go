@@ -246,19 +246,19 @@ func (r *Ranking) totals(pod *framework.PodInfo, nodes *framework.Columns) *fram
 }
 
 // Without reports whether the totals of the other nodes stay what they are where those at the ks are not feasible.
-func (r *Ranking) Without(ks []int32) bool {
+func (r *Ranking) Without(ks map[int32]*framework.Status) bool {
 	for _, p := range r.plugins {
-		switch p.kind {
-		case custom:
+		switch {
+		case p.kind == custom:
 			return false
-		case byMax:
+		case p.kind == byMax && p.highest != 0:
 			at := p.at
-			for _, k := range ks {
+			for k := range ks {
 				if r.feasible[k] && p.raw[k] == p.highest {
 					at--
 				}
 			}
-			if at == 0 && p.highest != 0 {
+			if at == 0 {
 				return false
 			}
 		}

@@ -64,6 +64,7 @@ type Framework struct {
 	snapshot *framework.Snapshot
 	waiting  *waitingPods
 	binding  *bindings
+	running  running
 	activate func([]*framework.PodInfo)
 
 	sort               framework.QueueSortPlugin

@@ -14,7 +14,8 @@ func (f *Framework) RunPostFilter(ctx context.Context, state *framework.CycleSta
 		reasons []string
 		last    string
 	)
-	for _, p := range f.postFilter {
+	for at, p := range f.postFilter {
+		f.running.site.Store(f.running.postFilter[at])
 		result, st := p.PostFilter(ctx, state, pod, rejected)
 		st = st.WithPlugin(p.Name())
 		switch {
@@ -33,7 +34,8 @@ func (f *Framework) RunPostFilter(ctx context.Context, state *framework.CycleSta
 
 // RunPreScore has plugins look at the nodes that are to be scored, and sit out if they have no opinion.
 func (f *Framework) RunPreScore(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, feasible []int32) *framework.Status {
-	for _, p := range f.preScore {
+	for at, p := range f.preScore {
+		f.running.site.Store(f.running.preScore[at])
 		begun := state.Begin()
 		st := p.PreScore(state, pod, nodes, feasible)
 		state.End(PreScore, p.Name(), begun, 1, st)
@@ -56,10 +58,11 @@ func (f *Framework) RunScore(state *framework.CycleState, pod *framework.PodInfo
 		f.scores = make([]int64, n)
 	}
 	scores := f.scores[:n]
-	for _, p := range f.score {
+	for at, p := range f.score {
 		if state.ScoreSkipped(p.Name()) {
 			continue
 		}
+		f.running.site.Store(f.running.score[at])
 		begun := state.Begin()
 		if st := scoreRaw(p.ScorePlugin, state, pod, nodes, feasible, scores); !st.IsSuccess() {
 			return nil, st

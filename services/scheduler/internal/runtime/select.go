@@ -37,15 +37,17 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 		out      Narrowed
 		rejected *framework.Status
 	)
-	for _, p := range f.preFilter {
+	for at, p := range f.preFilter {
+		f.running.site.Store(f.running.preFilter[at])
 		begun := state.Begin()
 		result, st := p.PreFilter(state, pod, nodes)
 		state.End(PreFilter, p.Name(), begun, 1, st)
-		st = st.WithPlugin(p.Name())
-		switch {
-		case st.IsSkip():
+		if st.IsSkip() {
 			state.SkipFilter(p.Name())
 			continue
+		}
+		st = st.WithPlugin(p.Name())
+		switch {
 		case st.Code() == framework.Unschedulable, st.Code() == framework.Pending:
 			rejected = st
 			continue
@@ -82,13 +84,14 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 // those that the filters before it left. It returns the positions that remain, in the memory of open. What is neither
 // success nor a rejection becomes an Error.
 func (f *Framework) RunFilterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
-	for _, p := range f.filter {
+	for at, p := range f.filter {
 		if len(open) == 0 {
 			break
 		}
 		if state.FilterSkipped(p.Name()) {
 			continue
 		}
+		f.running.site.Store(f.running.filter[at])
 		begun, before := state.Begin(), v.Count()
 		v.From(p.Name())
 		var st *framework.Status
@@ -166,7 +169,12 @@ func (f *Framework) RunFilters(state *framework.CycleState, pod *framework.PodIn
 // RunFiltersAhead judges a node, which passes as it is, with the pods on it for which room is being made there and that
 // go before pod.
 func (f *Framework) RunFiltersAhead(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	if nominated := f.Ahead(pod, f.Nominated(node.Name())); len(nominated) > 0 {
+	return f.RunFiltersWith(state, pod, node, f.Ahead(pod, f.Nominated(node.Name())))
+}
+
+// RunFiltersWith is the same with these pods.
+func (f *Framework) RunFiltersWith(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo, nominated []*framework.PodInfo) *framework.Status {
+	if len(nominated) > 0 {
 		with, there := state.Clone(), node.Clone()
 		for _, n := range nominated {
 			there.AddPod(n)

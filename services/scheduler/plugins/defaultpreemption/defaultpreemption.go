@@ -113,7 +113,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 		return &framework.PostFilterResult{Clear: true}, framework.NewStatus(framework.Unschedulable, s.message(rejected.Count()))
 	}
 	p.makeRoom(ctx, pod, best)
-	return &framework.PostFilterResult{NominatedNode: best.node.Name()}, nil
+	return &framework.PostFilterResult{NominatedNode: best.node.Name(), Victims: best.victims}, nil
 }
 
 // ineligible says why a pod may not preempt; empty where it may.

@@ -56,7 +56,8 @@ func (b *BalancedAllocation) Score(_ *framework.CycleState, pod *framework.PodIn
 
 // ScorePass implements framework.ScorePassPlugin.
 func (b *BalancedAllocation) ScorePass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, feasible []int32, scores []int64) *framework.Status {
-	uses := make([]use, 0, len(b.resources))
+	var room [4]use
+	uses := room[:0]
 	for _, name := range b.resources {
 		if u, ok := requestedColumn(name, pod, nodes); ok {
 			uses = append(uses, u)

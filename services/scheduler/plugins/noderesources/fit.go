@@ -119,15 +119,11 @@ func (f *Fit) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *fram
 // FilterPass implements framework.FilterPassPlugin.
 func (f *Fit) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, verdicts *framework.Verdicts) *framework.Status {
 	request := &pod.Request
-	var shorts []short
-	add := func(name string, id framework.ResourceID, want int64) {
-		if want > 0 {
-			shorts = append(shorts, short{name, nodes.Allocatable[id], nodes.Requested[id], want})
-		}
-	}
-	add(framework.ResourceCPU, framework.CPU, request.MilliCPU)
-	add(framework.ResourceMemory, framework.Memory, request.Memory)
-	add(framework.ResourceEphemeralStorage, framework.EphemeralStorage, request.EphemeralStorage)
+	var room [4]short
+	shorts := room[:0]
+	shorts = appendShort(shorts, nodes, framework.ResourceCPU, framework.CPU, request.MilliCPU)
+	shorts = appendShort(shorts, nodes, framework.ResourceMemory, framework.Memory, request.Memory)
+	shorts = appendShort(shorts, nodes, framework.ResourceEphemeralStorage, framework.EphemeralStorage, request.EphemeralStorage)
 	if len(request.Scalar) > 0 {
 		for _, name := range slices.Sorted(maps.Keys(request.Scalar)) {
 			if f.ignores(name) {
@@ -138,7 +134,7 @@ func (f *Fit) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes 
 				shorts = append(shorts, short{name: name, want: request.Scalar[name]})
 				continue
 			}
-			add(name, id, request.Scalar[name])
+			shorts = appendShort(shorts, nodes, name, id, request.Scalar[name])
 		}
 	}
 	reasons := reasons{shorts: shorts, verdicts: verdicts}
@@ -168,6 +164,13 @@ type short struct {
 	name       string
 	have, used []int64
 	want       int64
+}
+
+func appendShort(shorts []short, nodes *framework.Columns, name string, id framework.ResourceID, want int64) []short {
+	if want <= 0 {
+		return shorts
+	}
+	return append(shorts, short{name, nodes.Allocatable[id], nodes.Requested[id], want})
 }
 
 func (s *short) free(i int32) int64 {

@@ -134,7 +134,8 @@ func extended(name string) bool {
 
 // pass is score for many nodes.
 func (s *strategy) pass(pod *framework.PodInfo, nodes *framework.Columns, feasible []int32, scores []int64) {
-	uses := s.uses(pod, nodes)
+	var room [4]use
+	uses := s.uses(room[:0], pod, nodes)
 	if s.kind == LeastAllocated && len(uses) == 2 && uses[0].weight == 1 && uses[1].weight == 1 {
 		leastOfTwo(uses[0], uses[1], feasible, scores)
 		return
@@ -181,8 +182,7 @@ type use struct {
 	want, weight int64
 }
 
-func (s *strategy) uses(pod *framework.PodInfo, nodes *framework.Columns) []use {
-	out := make([]use, 0, len(s.resources))
+func (s *strategy) uses(out []use, pod *framework.PodInfo, nodes *framework.Columns) []use {
 	for _, r := range s.resources {
 		switch r.Name {
 		case framework.ResourceCPU:

@@ -22,6 +22,15 @@ type Generator struct{}
 // Name implements framework.Plugin.
 func (Generator) Name() string { return GeneratorName }
 
+// EventsToRegister implements framework.EnqueueExtensions: a node may bring a domain, and the last member that goes frees
+// the group from the one that it was in.
+func (Generator) EventsToRegister() []framework.EventHint {
+	return []framework.EventHint{
+		{Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add | framework.UpdateNodeLabel}},
+		{Event: framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete}},
+	}
+}
+
 // PlacementGenerate implements framework.PlacementGeneratePlugin: one placement for each value of the label that the group's
 // topology constraint names, by name. A group without a constraint may go anywhere; one of which pods are on nodes
 // already goes where they are.
@@ -39,9 +48,21 @@ func (Generator) PlacementGenerate(_ *framework.CycleState, group *framework.Que
 	if parent != nil && parent.Positions != nil {
 		positions = parent.Positions
 	}
-	byDomain := make([][]int32, label.Count())
+	belongs := func(d int32) bool { return d != 0 && (taken == 0 || d == taken) }
+	counts, all := make([]int, label.Count()), 0
 	for _, i := range positions {
-		if d := label.Values[i]; d != 0 && (taken == 0 || d == taken) {
+		if d := label.Values[i]; belongs(d) {
+			counts[d]++
+			all++
+		}
+	}
+	// The lists share one piece of memory, in which each has its part.
+	byDomain, room := make([][]int32, label.Count()), make([]int32, all)
+	for d, n := range counts {
+		byDomain[d], room = room[:0:n], room[n:]
+	}
+	for _, i := range positions {
+		if d := label.Values[i]; belongs(d) {
 			byDomain[d] = append(byDomain[d], i)
 		}
 	}
@@ -92,6 +113,11 @@ func (PodsCount) Name() string { return PodsCountName }
 // PlacementScore implements framework.PlacementScorePlugin: how many pods of the group are there then.
 func (PodsCount) PlacementScore(_ *framework.CycleState, group *framework.Queued, placed *framework.Placed, _ *framework.Snapshot) (int64, *framework.Status) {
 	return int64(group.Scheduled + len(placed.Assignments)), nil
+}
+
+// PlacementBound implements framework.BoundPlacementScorePlugin.
+func (PodsCount) PlacementBound(_ *framework.CycleState, group *framework.Queued, _ *framework.Placement, _ *framework.Snapshot) int64 {
+	return int64(group.Scheduled + len(group.Pods))
 }
 
 // NormalizePlacementScore implements framework.NormalizePlacementScorePlugin. A group of which nothing would be placed
