@@ -84,6 +84,9 @@ func New(deps Deps) (*Gateway, error) {
 	if err := g.addMaintenance(); err != nil {
 		return nil, err
 	}
+	if err := g.addAccessReview(); err != nil {
+		return nil, err
+	}
 	return g, nil
 }
 
