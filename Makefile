@@ -133,12 +133,21 @@ test-race: $(REPORT) ## The same under the race detector (needs a C compiler)
 	@set -o pipefail; go test -json -short -race $(GOTESTFLAGS) work | $(REPORT)
 
 .PHONY: test
-test: need-test runtimes build images $(REPORT) $(TOOLS)/grpcurl ## Every test, on real etcd and real containerd (Linux, root); RACE=1 with the race detector
+test: need-test runtimes build images $(REPORT) $(TOOLS)/grpcurl $(TOOLS)/etcd ## Every test, on real etcd and real containerd (Linux, root); RACE=1 with the race detector
 	@set -o pipefail; mkdir -p build/test; { failed=0; \
 	  GOWORK=off go -C tools/testreport test -json . || failed=1; \
 	  go test -json -count=1 $(TESTFLAGS) $(UNITS) || failed=1; \
 	  go test -json -count=1 -p 1 -timeout 20m $(TESTFLAGS) $(CLUSTERS) || failed=1; \
 	  exit $$failed; } | $(REPORT) -summary build/test/summary
+
+# How long each part of the soak goes on: four of them, one after the other.
+SOAK ?= 5m
+
+.PHONY: soak
+soak: $(TOOLS)/etcd ## Random histories of lists, watches and writes under the race detector, etcd killed meanwhile; SOAK=5m each (see docs/testing.md)
+	@tools/need.sh cc
+	@go test -race -count=1 -timeout 24h -v -run 'TestStreamsAreWhatHappened|TestObjectsAreLinearizable' \
+	  ./services/apiserver/internal/server -duration=$(SOAK)
 
 .PHONY: need-test
 need-test:

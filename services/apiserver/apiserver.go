@@ -136,14 +136,9 @@ func (s *Server) serve(ctx context.Context, store *etcd.Store) error {
 		CA:       ca,
 		Audit:    log,
 		Store:    store,
-<<<<<<< HEAD
-		DialNode: s.dialNode,
+		DialNode: s.dial, DialScheduler: s.dial,
 		Logger:   s.logger,
 		EventTTL: s.cfg.EventTTL,
-=======
-		DialNode: s.dial, DialScheduler: s.dial,
-		Logger: s.logger,
->>>>>>> sched
 		RPC: rpc.ServerConfig{
 			Name: "apiserver", UnixSocket: s.cfg.Socket, TCP: s.cfg.Listen,
 			CertFile: s.cfg.CertFile, KeyFile: s.cfg.KeyFile, CAFile: s.cfg.CAFile, InsecureTCP: s.cfg.Insecure,
@@ -176,7 +171,6 @@ func (s *Server) serve(ctx context.Context, store *etcd.Store) error {
 	)
 }
 
-<<<<<<< HEAD
 // auditLog makes what calls are told to; nil where nobody wants to know.
 func (s *Server) auditLog() (*audit.Log, error) {
 	if s.cfg.AuditLog == "" {
@@ -192,12 +186,8 @@ func (s *Server) auditLog() (*audit.Log, error) {
 	return audit.New(cfg), nil
 }
 
-// dialNode connects to a node's agent, whose certificate must name the node.
-func (s *Server) dialNode(node, address string) (*grpc.ClientConn, error) {
-=======
 // dial connects to a node's agent or to a scheduler, whose certificate must have the name.
 func (s *Server) dial(name, address string) (*grpc.ClientConn, error) {
->>>>>>> sched
 	return rpc.Dial(rpc.ClientConfig{
 		Address: address, ServerName: name,
 		CertFile: s.cfg.CertFile, KeyFile: s.cfg.KeyFile, CAFile: s.cfg.CAFile,

@@ -18,6 +18,7 @@ import (
 	"trireme.dev/client/apierr"
 	"trireme.dev/kit/daemon"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	coschedulingv1alpha1 "trireme.dev/proto/gen/trireme/coscheduling/v1alpha1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/apiserver/apitest"
@@ -316,6 +317,49 @@ func TestGangOnGPUs(t *testing.T) {
 		t.Errorf("the gang was bound at revisions %v, want one", revision)
 	}
 	groupSays("True", "4 pods scheduled, 4 needed")
+}
+
+// A gang as manifests for Kubernetes' scheduler-plugins have it, a PodGroup of scheduling.x-k8s.io/v1alpha1 and pods with its
+// label, is bound as one and has a phase.
+func TestGangOfSchedulerPlugins(t *testing.T) {
+	c := newCluster(t)
+	c.schedule(nil)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
+	groups := client.For[*coschedulingv1alpha1.PodGroup](c.conn)
+	if _, err := groups.Create(c.ctx, &coschedulingv1alpha1.PodGroup{
+		Metadata: &metav1.ObjectMeta{Name: "train", Namespace: "default"},
+		Spec:     &coschedulingv1alpha1.PodGroupSpec{MinMember: proto.Int32(3), ScheduleTimeoutSeconds: proto.Int32(10)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"train-0", "train-1", "train-2"}
+	for _, name := range names {
+		p := pod(name, gpus(1))
+		p.Metadata.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "train"}
+		c.create(p)
+	}
+	for _, name := range names {
+		got := c.awaitCondition(name, "pod group default/train needs 3 pods placed together; 2 fit")
+		if got.GetStatus() != "False" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	phase := func(want string) {
+		t.Helper()
+		await(c, "phase "+want, func(seen map[string]*coschedulingv1alpha1.PodGroup) bool {
+			return seen["train"].GetStatus().GetPhase() == want
+		})
+	}
+	phase("Pending")
+	c.node("n2", map[string]string{"nvidia.com/gpu": "1"})
+	revisions := map[string]bool{}
+	for _, p := range c.awaitBound(names...) {
+		revisions[p.GetMetadata().GetResourceVersion()] = true
+	}
+	if len(revisions) != 1 {
+		t.Errorf("the gang was bound at revisions %v, want one", revisions)
+	}
+	phase("Scheduled")
 }
 
 func TestTwoGangsRoomForOne(t *testing.T) {

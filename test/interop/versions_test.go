@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"trireme.dev/client"
 	"trireme.dev/client/kind"
@@ -88,5 +90,83 @@ spec:
 	}
 	if len(again.GetSpec().GetMetrics()) != 6 || again.GetMetadata().GetGeneration() != 1 || again.GetSpec().GetBehavior().GetScaleDown() == nil {
 		t.Errorf("a v1 client that wrote what it read changed %v", again)
+	}
+}
+
+// TestPodGroupVersions: groups of v1alpha2 and of scheduler-plugins are, as they are stored, groups of v1beta1 and v1alpha3 to
+// Kubernetes' own types. Types of their own versions are in no k8s.io/api of today.
+func TestPodGroupVersions(t *testing.T) {
+	const text = `apiVersion: scheduling.k8s.io/v1alpha2
+kind: PodGroup
+metadata: {name: older, namespace: default}
+spec:
+  podGroupTemplateRef: {workload: {workloadName: train, podGroupTemplateName: workers}}
+  schedulingPolicy: {gang: {minCount: 4}}
+  schedulingConstraints: {topology: [{key: topology.kubernetes.io/zone}]}
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: h200}]
+  disruptionMode: PodGroup
+---
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: plugins, namespace: default}
+spec: {minMember: 3, scheduleTimeoutSeconds: 10, minResources: {cpu: "2"}}
+`
+	registry := kind.Builtin()
+	documents, err := manifest.Decode(registry, "groups.yaml", bytes.NewReader([]byte(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := apitest.New(t)
+	for _, d := range documents {
+		if _, err := client.Dynamic(gateway.Conn(), d.Kind).Create(t.Context(), d.Object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, ok := registry.ByManifest("scheduling.k8s.io/v1beta1", "PodGroup")
+	if !ok {
+		t.Fatal("no kind PodGroup of v1beta1")
+	}
+	seen := func(name string) *schedulingv1beta1.PodGroup {
+		t.Helper()
+		object, err := client.Dynamic(gateway.Conn(), stored).Get(t.Context(), "default", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := manifest.ToJSON(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := strictly(raw, &schedulingv1alpha3.PodGroup{}); err != nil {
+			t.Errorf("not of v1alpha3: %v in %s", err, raw)
+		}
+		out := &schedulingv1beta1.PodGroup{}
+		if err := strictly(raw, out); err != nil {
+			t.Fatalf("not of v1beta1: %v in %s", err, raw)
+		}
+		return out
+	}
+	template := "h200"
+	want := schedulingv1beta1.PodGroupSpec{
+		WorkloadRef:           &schedulingv1beta1.WorkloadReference{WorkloadName: "train", TemplateName: "workers"},
+		SchedulingPolicy:      schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: 4}},
+		SchedulingConstraints: &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: "topology.kubernetes.io/zone"}}},
+		ResourceClaims:        []schedulingv1beta1.PodGroupResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template}},
+		DisruptionMode:        &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}},
+	}
+	got := seen("older").Spec
+	want.Priority, want.PreemptionPolicy = got.Priority, got.PreemptionPolicy // defaults, which are admission's
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("of v1alpha2 (-want +got):\n%s", diff)
+	}
+	plugins := seen("plugins")
+	if gang := plugins.Spec.SchedulingPolicy.Gang; gang == nil || gang.MinCount != 3 {
+		t.Errorf("of scheduler-plugins: %+v", plugins.Spec)
+	}
+	for key, value := range map[string]string{
+		"scheduling.x-k8s.io/min-resources": `{"cpu":"2"}`, "scheduling.x-k8s.io/schedule-timeout-seconds": "10",
+	} {
+		if plugins.Annotations[key] != value {
+			t.Errorf("annotations %v, want %s: %s", plugins.Annotations, key, value)
+		}
 	}
 }

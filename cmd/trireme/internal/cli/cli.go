@@ -84,7 +84,8 @@ func AddTo(root *cobra.Command, deps Deps) {
 	group("care", "Look after the cluster:",
 		c.statusCommand(), c.backupCommand(), c.defragmentCommand(), c.migrateStorageCommand())
 	group("about", "Find your way:",
-		c.versionCommand(), c.clusterInfoCommand(), c.configCommand(), c.apiResourcesCommand(), c.explainCommand())
+		c.versionCommand(), c.clusterInfoCommand(), c.configCommand(), c.authCommand(), c.apiResourcesCommand(),
+		c.explainCommand())
 	usageErrors(root)
 }
 

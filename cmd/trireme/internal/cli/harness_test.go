@@ -26,6 +26,7 @@ import (
 	"trireme.dev/cmd/trireme/internal/cli"
 	"trireme.dev/cmd/trireme/internal/contexts"
 	"trireme.dev/kit/daemon"
+	"trireme.dev/kit/rpc"
 	"trireme.dev/services/apiserver/apitest"
 )
 
@@ -89,13 +90,18 @@ func (p *program) execute(ctx context.Context, in io.Reader, out, errOut io.Writ
 //	stdin                is what the next command reads
 //	status               stores the status of the objects in the input
 //	pass duration=D      lets time pass
+//	as user=U            makes U, who is in no group, call from then on; admin is the administrator
 func TestCommands(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
 			s := apitest.New(t)
-			p := newProgram(t, func(contexts.Context) (*grpc.ClientConn, error) { return s.Dial() })
-			dir := t.TempDir()
-			stdin := ""
+			dir, stdin, user := t.TempDir(), "", "admin"
+			p := newProgram(t, func(contexts.Context) (*grpc.ClientConn, error) {
+				if user == "admin" {
+					return s.Dial()
+				}
+				return s.DialAs(rpc.Caller{User: user})
+			})
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				var name string
 				switch d.Cmd {
@@ -117,6 +123,8 @@ func TestCommands(t *testing.T) {
 						t.Fatal(err)
 					}
 					<-time.After(passed) // by the bubble's clock
+				case "as":
+					d.ScanArgs(t, "user", &user)
 				case "status":
 					setStatus(t, s.Conn(), d.Input)
 				case "trireme":

@@ -1,8 +1,11 @@
 package up
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,6 +55,9 @@ real containers or simulated nodes without it. Its state is kept in one director
 	fs.StringVar(&cfg.NodeListen, "node-listen", cfg.NodeListen, "`address` of the node agent (mutual TLS; default port 7444, of the loopback for simulated nodes)")
 	fs.StringVar(&cfg.NodeIP, "node-ip", "", "`address` that the node registers, where the machine has several (default that of --node-listen, or the first)")
 	fs.StringVar(&cfg.TracesListen, "traces-listen", "", "`address` at which to take spans of services on other machines (OTLP over mutual TLS; usual port 4317)")
+	fs.StringVar(&cfg.AuditLog, "audit-log", "", "`file` for the gateway's audit events, in Kubernetes' shape")
+	fs.StringVar(&cfg.AuditPolicy, "audit-policy", "", "`file` of kind Policy (audit.k8s.io/v1) that says which calls are told of; without it, all writes and what is refused")
+	fs.DurationVar(&cfg.EventTTL, "event-ttl", 0, "`time` for which events are kept after they were last written (default 1h)")
 	fs.IntVar(&readyFD, "ready-fd", 0, "")
 	if err := fs.MarkHidden("ready-fd"); err != nil {
 		panic(err) // the flag is registered above
@@ -80,11 +86,40 @@ func (cfg *Config) check() error {
 	if cfg.Timeout <= 0 {
 		return fmt.Errorf("--timeout %s: want more than zero", cfg.Timeout)
 	}
+	if cfg.EventTTL != 0 && cfg.EventTTL < time.Second {
+		return fmt.Errorf("--event-ttl %s: want a second or more", cfg.EventTTL)
+	}
+	if err := cfg.checkAudit(); err != nil {
+		return err
+	}
 	if cfg.NodeIP != "" && net.ParseIP(cfg.NodeIP) == nil {
 		return fmt.Errorf("--node-ip %q: want an IP address", cfg.NodeIP)
 	}
 	if cfg.Simulate > 0 && (cfg.RuntimeBin != "" || cfg.Containerd != "") {
 		return fmt.Errorf("--simulate runs no containers: --runtime-bin and --containerd-socket do not go with it")
+	}
+	return nil
+}
+
+// checkAudit names what is wrong with the gateway's audit log before anything is started, and makes its paths whole.
+func (cfg *Config) checkAudit() error {
+	if cfg.AuditPolicy != "" {
+		if cfg.AuditLog == "" {
+			return errors.New("--audit-policy needs --audit-log, the file to write to")
+		}
+		if _, err := os.Stat(cfg.AuditPolicy); err != nil {
+			return fmt.Errorf("--audit-policy: %w", err)
+		}
+	}
+	for _, path := range []*string{&cfg.AuditLog, &cfg.AuditPolicy} {
+		if *path == "" || *path == "-" {
+			continue
+		}
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = whole
 	}
 	return nil
 }

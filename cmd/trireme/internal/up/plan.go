@@ -70,7 +70,7 @@ func (c *cluster) plan(ctx context.Context) error {
 	if err := saveAgent(c.layout, c.agent); err != nil {
 		return err
 	}
-	c.specs = specs(c.layout, certs, gateway, c.agent, devices)
+	c.specs = specs(c.cfg, c.layout, certs, gateway, c.agent, devices)
 	return writeContext(c.layout, certs["admin"], c.tracesAddress())
 }
 

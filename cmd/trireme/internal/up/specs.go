@@ -17,7 +17,7 @@ import (
 const upIdentity = "trireme-up"
 
 // specs decides how each service is started. It is pure: the same input gives the same command lines.
-func specs(l layout, certs map[string]pki.Files, gateway string, agent nodeagent.Config, devices deviced.Config) []spec {
+func specs(cfg Config, l layout, certs map[string]pki.Files, gateway string, agent nodeagent.Config, devices deviced.Config) []spec {
 	component := func(name string) spec {
 		args := append([]string{"--socket=" + l.socket(name), "--apiserver=" + reach(gateway)}, tls(certs[name])...)
 		// There is one of each, so a successor of one that was killed need not wait for its lease to run out.
@@ -27,10 +27,25 @@ func specs(l layout, certs map[string]pki.Files, gateway string, agent nodeagent
 		{service: "apiserver", grace: serviceGrace, address: gateway, args: append([]string{
 			"--socket=" + l.socket("apiserver"), "--listen=" + gateway, "--data-dir=" + l.path("etcd"),
 			"--ca-key=" + l.path("pki", "ca.key"),
-		}, tls(certs["apiserver"])...)},
+		}, append(tls(certs["apiserver"]), gatewayFlags(cfg)...)...)},
 		component("scheduler"),
 		component("controller"),
 	}, nodeSpecs(agent, devices)...)
+}
+
+// gatewayFlags are those that the user gave up for the gateway. Services run in a folder of their own, so paths are whole.
+func gatewayFlags(cfg Config) []string {
+	var args []string
+	if cfg.AuditLog != "" {
+		args = append(args, "--audit-log="+cfg.AuditLog)
+	}
+	if cfg.AuditPolicy != "" {
+		args = append(args, "--audit-policy="+cfg.AuditPolicy)
+	}
+	if cfg.EventTTL != 0 {
+		args = append(args, "--event-ttl="+cfg.EventTTL.String())
+	}
+	return args
 }
 
 // nodeSpecs are the services of a node.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ func planned(cfg Config, runtimeDir string) (layout, []spec) {
 	}
 	agent := agentConfig(cfg, l, certs["nodeagent"], "0.0.0.0:7443", "192.0.2.1:7444", "n", runtimeDir)
 	devices := deviced.Config{Socket: l.socket("deviced"), PluginDirs: []string{"/p"}, SimulatedGPUs: cfg.GPUs}
-	return l, specs(l, certs, "0.0.0.0:7443", agent, devices)
+	return l, specs(cfg, l, certs, "0.0.0.0:7443", agent, devices)
 }
 
 func TestServicesTakeTheFlagsThatUpGivesThem(t *testing.T) {
@@ -34,6 +35,7 @@ func TestServicesTakeTheFlagsThatUpGivesThem(t *testing.T) {
 		runtimeDir string
 	}{
 		"simulated":        {cfg: Config{Simulate: 3, GPUs: 8}},
+		"flags of gateway": {cfg: Config{Simulate: 1, AuditLog: "/a.log", AuditPolicy: "/p.yaml", EventTTL: 2 * time.Hour}},
 		"own containerd":   {cfg: Config{GPUs: 8}, runtimeDir: "/r"},
 		"other containerd": {cfg: Config{GPUs: 8, Containerd: "/run/c.sock"}},
 	} {
@@ -78,6 +80,42 @@ func TestEachServiceHasItsOwnIdentityAndReachesTheGateway(t *testing.T) {
 			if !slices.Contains(sp.args, flag) {
 				t.Errorf("%s has %s, want %s", sp.service, strings.Join(sp.args, " "), flag)
 			}
+		}
+	}
+}
+
+// What the user gives up for the gateway reaches it, with paths that hold in the folder that it runs in.
+func TestUpPassesTheGatewaysFlagsOn(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("policy.yaml", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Simulate: 1, Timeout: time.Minute, AuditLog: "audit.log", AuditPolicy: "policy.yaml", EventTTL: 90 * time.Minute}
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"--audit-log=" + filepath.Join(dir, "audit.log"), "--audit-policy=" + filepath.Join(dir, "policy.yaml"), "--event-ttl=1h30m0s"}
+	if got := gatewayFlags(cfg); !slices.Equal(got, want) {
+		t.Errorf("the gateway gets %v, want %v", got, want)
+	}
+	_, all := planned(cfg, "")
+	for _, sp := range all {
+		if has := slices.Contains(sp.args, want[0]); has != (sp.service == "apiserver") {
+			t.Errorf("%s has %v", sp.service, sp.args)
+		}
+	}
+	if got := gatewayFlags(Config{}); len(got) != 0 {
+		t.Errorf("without flags the gateway gets %v", got)
+	}
+	for text, cfg := range map[string]Config{
+		"--audit-policy needs --audit-log": {AuditPolicy: "policy.yaml"},
+		"no such file":                     {AuditLog: "a", AuditPolicy: "none.yaml"},
+		"--event-ttl 1ms":                  {EventTTL: time.Millisecond},
+	} {
+		cfg.Timeout = time.Minute
+		if err := cfg.check(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%+v: %v, want %q", cfg, err, text)
 		}
 	}
 }

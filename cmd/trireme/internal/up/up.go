@@ -39,6 +39,9 @@ type Config struct {
 	Listen, NodeListen string
 	// TracesListen is the TCP address at which spans of other machines are taken; empty for none.
 	TracesListen string
+	// AuditLog, AuditPolicy and EventTTL are the gateway's flags of these names; unset where empty.
+	AuditLog, AuditPolicy string
+	EventTTL              time.Duration
 	// NodeIP is the address that the node registers; where empty, that of NodeListen or the machine's first.
 	NodeIP string
 	// RuntimeBin is the folder of containerd, its shim and runc; Containerd the socket of one that runs already.

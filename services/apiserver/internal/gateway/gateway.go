@@ -32,20 +32,14 @@ const warningTrailer = "trireme-warning-bin"
 type Deps struct {
 	Registry *registry.Registry
 	// Store is the registry's, for what concerns it as a whole.
-<<<<<<< HEAD
 	Store      storage.Store
 	Authorizer *authorization.Authorizer
 	// Audit is told of calls; nil for nobody.
-	Audit  *audit.Log
-	Nodes  NodeDialer
-	Logger *slog.Logger
-=======
-	Store storage.Store
+	Audit *audit.Log
 	Nodes NodeDialer
 	// Scheduler connects to schedulers; nil where sockets are all that is dialled.
 	Scheduler SchedulerDialer
 	Logger    *slog.Logger
->>>>>>> sched
 }
 
 // Gateway answers calls. Create it with New, give its ServerOptions to the server, and
@@ -93,6 +87,9 @@ func New(deps Deps) (*Gateway, error) {
 		return nil, err
 	}
 	if err := g.addSchedulerService(deps.Scheduler); err != nil {
+		return nil, err
+	}
+	if err := g.addAccessReview(); err != nil {
 		return nil, err
 	}
 	return g, nil

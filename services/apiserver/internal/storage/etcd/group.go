@@ -285,7 +285,8 @@ func (w *write) finish(revision int64, err error) {
 // unanswered makes an end of the batch's own time what it is to those who still wait: nobody knows what happened.
 func unanswered(revision int64, err error) (int64, error) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return 0, fmt.Errorf("%w: no answer within %s: %v", storage.ErrUnavailable, batchTimeout, err)
+		// Not wrapped: it is the batch's context that ended, and not the caller's.
+		return 0, fmt.Errorf("%w: no answer within %s: %s", storage.ErrUnavailable, batchTimeout, err.Error())
 	}
 	return revision, err
 }

@@ -77,8 +77,9 @@ func (s *shape) field(n protowire.Number) field {
 const maxDepth = protowire.DefaultRecursionLimit
 
 var (
-	errDepth = errors.New("messages are nested too deep")
-	errText  = errors.New("text that is no UTF-8")
+	errNumber = errors.New("a field number beyond those there are")
+	errDepth  = errors.New("messages are nested too deep")
+	errText   = errors.New("text that is no UTF-8")
 )
 
 // check reports why bytes are no message of the shape.
@@ -92,6 +93,9 @@ func (s *shape) walk(b []byte, depth int) error {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return fmt.Errorf("tag: %w", protowire.ParseError(n))
+		}
+		if num > protowire.MaxValidNumber {
+			return errNumber // which ConsumeTag lets pass
 		}
 		b = b[n:]
 		f := s.field(num)
