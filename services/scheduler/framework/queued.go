@@ -15,6 +15,8 @@ type Queued struct {
 	Group *schedulingv1.PodGroup
 	// Pods to place: exactly one, or the waiting members of the group, by priority, then age, then name.
 	Pods []*PodInfo
+	// Strangers are members that wait for another scheduler.
+	Strangers []*PodInfo
 	// Scheduled is how many members of the group are on nodes already, assumed ones included.
 	Scheduled int
 	// Timestamp is when it last entered the queue; refreshed by each failed attempt.

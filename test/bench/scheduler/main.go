@@ -34,6 +34,7 @@ func workloads() []workload {
 		{"gpu", gpu},
 		{"growth", growth},
 		{"unschedulable", unschedulable},
+		{"quality", quality},
 		{"preemption", preemption},
 		{"spread", topology("spread", 5000, 5000, 5000, zoneSpread)},
 		{"antiaffinity", topology("antiaffinity", 1000, 2000, 4000, hostAntiAffinity)},

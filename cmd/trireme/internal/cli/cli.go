@@ -71,10 +71,10 @@ func AddTo(root *cobra.Command, deps Deps) {
 	}
 	group("objects", "Work with objects:",
 		c.getCommand(), c.describeCommand(), c.createCommand(), c.runCommand(), c.applyCommand(), c.deleteCommand(),
-		c.diffCommand(), c.editCommand(), c.labelCommand(), c.annotateCommand(), c.scaleCommand(), c.rolloutCommand(), c.waitCommand(),
+		c.diffCommand(), c.planCommand(), c.editCommand(), c.labelCommand(), c.annotateCommand(), c.scaleCommand(), c.rolloutCommand(), c.waitCommand(),
 		c.eventsCommand())
 	group("pods", "Look into pods:",
-		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand(), c.traceCommand())
+		c.logsCommand(), c.execCommand(), c.copyCommand(), c.portForwardCommand(), c.traceCommand(), c.whyCommand())
 	group("nodes", "Look after nodes:",
 		c.cordonCommand(true), c.cordonCommand(false), c.drainCommand(), c.taintCommand(), c.imageCommand(), c.tokenCommand())
 	// Its commands differ in how they reach a gateway, so they have their flags each.

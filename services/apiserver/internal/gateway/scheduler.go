@@ -63,7 +63,10 @@ func (g *Gateway) toScheduler(ctx context.Context, s grpc.ServerStream, method s
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("scheduler %s: %w", leader.GetMetadata().GetName(), apierr.FromStatus(err))
+		if err = apierr.FromStatus(err); apierr.IsUnavailable(err) {
+			return fmt.Errorf("scheduler %s: %w", leader.GetMetadata().GetName(), err)
+		}
+		return err
 	}
 	return s.SendMsg(answer)
 }

@@ -96,7 +96,8 @@ func (in *Intake) Group(before, after *schedulingv1.PodGroup) {
 type class int
 
 const (
-	foreign  class = iota // another scheduler's, ended, or being deleted before it was placed
+	foreign  class = iota // ended, or being deleted before it was placed
+	stranger              // waits for another scheduler
 	pending               // waits for us
 	assigned              // takes room on a node
 )
@@ -107,10 +108,12 @@ func (in *Intake) classify(pod *corev1.Pod) class {
 		return foreign
 	case pod.GetSpec().GetNodeName() != "":
 		return assigned
-	case slices.Contains(in.SchedulerNames, pod.GetSpec().GetSchedulerName()) && pod.GetMetadata().GetDeletionTimestamp() == nil:
+	case pod.GetMetadata().GetDeletionTimestamp() != nil:
+		return foreign
+	case slices.Contains(in.SchedulerNames, pod.GetSpec().GetSchedulerName()):
 		return pending
 	}
-	return foreign
+	return stranger
 }
 
 func (in *Intake) info(pod *corev1.Pod) *framework.PodInfo {
@@ -132,6 +135,10 @@ func (in *Intake) info(pod *corev1.Pod) *framework.PodInfo {
 
 func (in *Intake) addPod(pod *corev1.Pod, since time.Time) {
 	switch in.classify(pod) {
+	case stranger:
+		if _, ok := framework.GroupOf(pod); ok {
+			in.Queue.Stranger(in.info(pod))
+		}
 	case pending:
 		info := in.info(pod)
 		in.nominate(info)
@@ -162,6 +169,9 @@ func (in *Intake) updatePod(before, after *corev1.Pod) {
 		in.addPod(after, time.Now())
 	case is == foreign:
 		in.deletePod(before)
+	case is == stranger && was != stranger:
+		in.deletePod(before)
+		in.addPod(after, time.Now())
 	}
 }
 

@@ -36,10 +36,15 @@ func (Plugin) EventsToRegister() []framework.EventHint {
 // that have ended do not.
 func (Plugin) PreEnqueueGroup(group *framework.Queued) *framework.Status {
 	if group.Group == nil {
-		return framework.NewStatus(framework.UnschedulableAndUnresolvable,
-			fmt.Sprintf("waiting for pod group %s to appear", group.GroupKey))
+		return wait("waiting for pod group %s to appear", group.GroupKey)
+	}
+	if st := odd(group); st != nil {
+		return st
 	}
 	want, seen := group.MinCount(), len(group.Pods)+group.Scheduled
+	if now := want - group.Scheduled; now > framework.MaxGroupPods {
+		return wait("pod group %s needs %d pods bound at once, %d are the most that can be", group.GroupKey, now, framework.MaxGroupPods)
+	}
 	if seen >= want {
 		return nil
 	}
@@ -47,6 +52,31 @@ func (Plugin) PreEnqueueGroup(group *framework.Queued) *framework.Status {
 	if want-seen == 1 {
 		pods = "pod"
 	}
-	return framework.NewStatus(framework.UnschedulableAndUnresolvable,
-		fmt.Sprintf("waiting for %d more %s of pod group %s, %d of %d seen", want-seen, pods, group.GroupKey, seen, want))
+	return wait("waiting for %d more %s of pod group %s, %d of %d seen", want-seen, pods, group.GroupKey, seen, want)
+}
+
+// odd refuses a group whose members do not belong together.
+func odd(group *framework.Queued) *framework.Status {
+	if len(group.Pods) == 0 {
+		return nil
+	}
+	first, last := group.Pods[0], group.Pods[len(group.Pods)-1] // by priority
+	if len(group.Strangers) > 0 {
+		other := group.Strangers[0]
+		return wait("pods of one group name different schedulers: %s of pod %s, %s of pod %s",
+			first.Pod.GetSpec().GetSchedulerName(), first.Name(), other.Pod.GetSpec().GetSchedulerName(), other.Name())
+	}
+	if first.Priority() != last.Priority() {
+		return wait("pods of pod group %s have different priorities, %d of pod %s and %d of pod %s: they must have the same",
+			group.GroupKey, first.Priority(), first.Name(), last.Priority(), last.Name())
+	}
+	if spec := group.Group.GetSpec(); spec.GetPriorityClassName() != "" && spec.GetPriority() != first.Priority() {
+		return wait("pod group %s has priority %d, its pod %s %d: they must be the same",
+			group.GroupKey, spec.GetPriority(), first.Name(), first.Priority())
+	}
+	return nil
+}
+
+func wait(format string, args ...any) *framework.Status {
+	return framework.NewStatus(framework.UnschedulableAndUnresolvable, fmt.Sprintf(format, args...))
 }
