@@ -159,6 +159,8 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		PreEnqueueGroup: all.preEnqueueGroup,
 		Events:          events,
 		Scheduled:       nodes.Scheduled,
+		Team:            nodes.QueueOf,
+		FirstTeam:       nodes.FirstQueue,
 		OnGated:         all.reportGated,
 		InitialBackoff:  s.cfg.InitialBackoff,
 		MaxBackoff:      s.cfg.MaxBackoff,
