@@ -953,13 +953,13 @@ const file_trireme_scheduling_v1_pod_group_proto_rawDesc = "" +
 	"scheduling\x12\x02v1\x1a\bPodGroup\"\tpodgroups(\x012\x02pg:\x19scheduling.k8s.io/v1beta1:\x1ascheduling.k8s.io/v1alpha3:\x1ascheduling.k8s.io/v1alpha2B\b\n" +
 	"\x06POLICYB1\n" +
 	"\tMIN-COUNT\x12$.spec.schedulingPolicy.gang.minCountB\v\n" +
-	"\tSCHEDULED\"\x82\b\n" +
+	"\tSCHEDULED\"\x80\b\n" +
 	"\fPodGroupSpec\x12U\n" +
 	"\x1fparent_composite_pod_group_name\x18\x01 \x01(\tB\n" +
 	"\xaa\xbb\x18\x06\x18\x01 \x01(\x06H\x00R\x1bparentCompositePodGroupName\x88\x01\x01\x12U\n" +
 	"\fworkload_ref\x18\x02 \x01(\v2(.trireme.scheduling.v1.WorkloadReferenceB\b\xaa\xbb\x18\x04\x18\x01 \x01R\vworkloadRef\x12d\n" +
-	"\x11scheduling_policy\x18\x03 \x01(\v2/.trireme.scheduling.v1.PodGroupSchedulingPolicyB\x06\xaa\xbb\x18\x02\b\x01R\x10schedulingPolicy\x12u\n" +
-	"\x16scheduling_constraints\x18\x04 \x01(\v24.trireme.scheduling.v1.PodGroupSchedulingConstraintsB\b\xaa\xbb\x18\x04\x18\x01 \x01R\x15schedulingConstraints\x12g\n" +
+	"\x11scheduling_policy\x18\x03 \x01(\v2/.trireme.scheduling.v1.PodGroupSchedulingPolicyB\x06\xaa\xbb\x18\x02\b\x01R\x10schedulingPolicy\x12s\n" +
+	"\x16scheduling_constraints\x18\x04 \x01(\v24.trireme.scheduling.v1.PodGroupSchedulingConstraintsB\x06\xaa\xbb\x18\x02\x18\x01R\x15schedulingConstraints\x12g\n" +
 	"\x0fresource_claims\x18\x05 \x03(\v2,.trireme.scheduling.v1.PodGroupResourceClaimB\x10\xaa\xbb\x18\f\x18\x01 \x01H\x04b\x04nameR\x0eresourceClaims\x12g\n" +
 	"\x0fdisruption_mode\x18\x06 \x01(\v2%.trireme.scheduling.v1.DisruptionModeB\x17\xaa\xbb\x18\x13\x12\r{\"single\":{}}\x18\x01 \x01R\x0edisruptionMode\x12=\n" +
 	"\x13priority_class_name\x18\a \x01(\tB\b\xaa\xbb\x18\x04\x18\x01(\x06H\x01R\x11priorityClassName\x88\x01\x01\x12-\n" +
