@@ -60,10 +60,8 @@ func TestPredict(t *testing.T) {
 }
 
 func TestEndOf(t *testing.T) {
-	pod := func(start *timestamppb.Timestamp, limit *int64) *framework.PodInfo {
-		return &framework.PodInfo{Pod: &corev1.Pod{
-			Spec: &corev1.PodSpec{ActiveDeadlineSeconds: limit}, Status: &corev1.PodStatus{StartTime: start},
-		}}
+	pod := func(start *timestamppb.Timestamp, limit *int64) *corev1.Pod {
+		return &corev1.Pod{Spec: &corev1.PodSpec{ActiveDeadlineSeconds: limit}, Status: &corev1.PodStatus{StartTime: start}}
 	}
 	start := timestamppb.New(time.Unix(100, 0))
 	if at, ok := endOf(pod(start, proto.Int64(30))); !ok || at.Unix() != 130 {
