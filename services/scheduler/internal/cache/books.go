@@ -49,6 +49,18 @@ func (c *Cache) RemoveQueue(name string) {
 	}
 }
 
+// QueueStatus takes over a queue of which only the status is news.
+func (c *Cache) QueueStatus(q *schedulingv1.Queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i, ok := slices.BinarySearchFunc(c.books.Queues, q.GetMetadata().GetName(), compareQueue); ok {
+		queues := slices.Clone(c.books.Queues)
+		queues[i] = q
+		c.books.Queues = queues
+		c.books.changed++
+	}
+}
+
 func compareQueue(q *schedulingv1.Queue, name string) int {
 	return strings.Compare(q.GetMetadata().GetName(), name)
 }

@@ -90,7 +90,8 @@ func (in *Intake) QueueObject(before, after *schedulingv1.Queue) {
 		in.moved(framework.QueueObject, framework.Delete, before, nil)
 		return
 	case before != nil && proto.Equal(before.GetSpec(), after.GetSpec()):
-		return // its status is our own
+		in.Cache.QueueStatus(after)
+		return
 	}
 	in.Cache.SetQueue(after)
 	in.Queue.Retag()

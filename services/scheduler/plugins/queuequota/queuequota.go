@@ -42,14 +42,11 @@ func (*Plugin) EventsToRegister() []framework.EventHint {
 
 // PreFilter implements framework.PreFilterPlugin. Taking pods off nodes is no way out: the rejection is final.
 func (p *Plugin) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, nodes *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
-	books := nodes.Books()
-	if len(books.Queues) == 0 {
-		return nil, nil
-	}
 	name := framework.QueueOf(pod, nodes.NamespaceLabels(pod.Namespace()))
 	if name == "" {
 		return nil, nil
 	}
+	books := nodes.Books()
 	if p.version != books.Version || p.tree == nil {
 		p.learn(books)
 	}
@@ -97,8 +94,8 @@ func (*Plugin) PreFilterExtensions() framework.PreFilterExtensions { return nil 
 // Sign implements framework.SignPlugin: nodes are judged the same whatever the queue, but equals in a group share its refusal.
 func (p *Plugin) Sign(pod *framework.PodInfo, sig *framework.Signature) bool {
 	nodes := p.handle.Snapshot()
-	if len(nodes.Books().Queues) > 0 && sig.Field("queue") {
-		sig.Text(framework.QueueOf(pod, nodes.NamespaceLabels(pod.Namespace())))
+	if name := framework.QueueOf(pod, nodes.NamespaceLabels(pod.Namespace())); name != "" && sig.Field("queue") {
+		sig.Text(name)
 		sig.Text(pod.Namespace())
 	}
 	return true
