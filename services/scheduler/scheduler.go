@@ -36,6 +36,7 @@ import (
 	"trireme.dev/services/scheduler/internal/queue"
 	"trireme.dev/services/scheduler/internal/report"
 	"trireme.dev/services/scheduler/internal/runtime"
+	"trireme.dev/services/scheduler/internal/tally"
 )
 
 // Scheduler is the service. Make it with New and Run it once.
@@ -159,12 +160,15 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		PreEnqueueGroup: all.preEnqueueGroup,
 		Events:          events,
 		Scheduled:       nodes.Scheduled,
+		Team:            nodes.QueueOf,
+		FirstTeam:       nodes.FirstQueue,
 		OnGated:         all.reportGated,
 		InitialBackoff:  s.cfg.InitialBackoff,
 		MaxBackoff:      s.cfg.MaxBackoff,
 	})
 	in := &intake.Intake{SchedulerNames: all.names(), Queue: waiting, Cache: nodes, Framework: all.frameworks[0], Logger: s.logger}
 	in.Register(factory)
+	counts := tally.New(conn, factory, nodes, waiting, s.logger)
 	attempts := s.explain(factory, explain.Deps{
 		Queue: waiting, Cache: nodes, Nominator: nominator, Profiles: s.profiles, Objects: objects,
 	})
@@ -187,7 +191,7 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		s.leads.Store(true)
 		s.self.Wake()
 		defer s.leads.Store(false)
-		return loop.Run(ctx)
+		return daemon.Run(ctx, daemon.Task{Name: "cycle", Run: loop.Run}, daemon.Task{Name: "statuses", Run: counts.Run})
 	}
 	lead := schedule
 	if s.cfg.LeaderElect {

@@ -36,6 +36,8 @@ func TestVerbs(t *testing.T) {
 		"trireme.node.v1.NodeService": true, "trireme.device.v1.DeviceService": true, "trireme.component.v1.StatusService": true,
 		// And what is about the store, or about machines that are no nodes yet.
 		"trireme.component.v1.MaintenanceService": true, "trireme.node.v1.JoinService": true,
+		// And what the scheduler says when it is asked.
+		"trireme.scheduling.v1.SchedulerService": true,
 	}
 	for _, k := range kinds {
 		if k.Service == nil {

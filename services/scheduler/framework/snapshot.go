@@ -30,6 +30,7 @@ type Snapshot struct {
 	namespaces map[string]map[string]string
 	counters   counters
 	journal    journal
+	books      Books
 }
 
 type zone struct {
@@ -121,6 +122,7 @@ func (s *Snapshot) Assume(pod *PodInfo, node string) {
 	n.AddPod(pod)
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, 1)
+	s.charge(pod, 1)
 }
 
 // Forget takes back Assume, and takes off a pod in thought. Called in the reverse order of Assume, it leaves no trace.
@@ -131,6 +133,7 @@ func (s *Snapshot) Forget(pod *PodInfo, node string) error {
 	}
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, -1)
+	s.charge(pod, -1)
 	return nil
 }
 

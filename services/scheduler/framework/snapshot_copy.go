@@ -6,5 +6,6 @@ func (s *Snapshot) CopyTo(into *Snapshot) {
 		into.Put(n)
 	}
 	into.SetNamespaces(s.namespaces)
+	into.SetBooks(s.books.Clone())
 	into.Settle()
 }

@@ -71,7 +71,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}}
 	s.queue = queue.New(queue.Config{
 		Less: fw.Less, PreEnqueue: fw.RunPreEnqueue, PreEnqueueGroup: fw.RunPreEnqueueGroup,
-		Events: events, Scheduled: s.cache.Scheduled, OnGated: func(queue.Gated) {},
+		Events: events, Scheduled: s.cache.Scheduled, Team: s.cache.QueueOf, FirstTeam: s.cache.FirstQueue, OnGated: func(queue.Gated) {},
 	})
 	fw.OnActivate(s.queue.Activate)
 	s.intake = &intake.Intake{SchedulerNames: []string{cfg.Profile.SchedulerName}, Queue: s.queue, Cache: s.cache, Framework: fw, Logger: logger}
@@ -96,6 +96,9 @@ func (s *Scheduler) Node(before, after *corev1.Node) { s.intake.Node(before, aft
 
 // Group takes in a change of a group in the same way.
 func (s *Scheduler) Group(before, after *schedulingv1.PodGroup) { s.intake.Group(before, after) }
+
+// Queue takes in a change of a Queue object in the same way.
+func (s *Scheduler) Queue(before, after *schedulingv1.Queue) { s.intake.QueueObject(before, after) }
 
 // Create takes in a pod, which waits, or is on the node that its spec names.
 func (s *Scheduler) Create(pod *corev1.Pod) {

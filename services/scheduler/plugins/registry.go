@@ -15,6 +15,7 @@ import (
 	"trireme.dev/services/scheduler/plugins/nodeunschedulable"
 	"trireme.dev/services/scheduler/plugins/nodevolumelimits"
 	"trireme.dev/services/scheduler/plugins/podtopologyspread"
+	"trireme.dev/services/scheduler/plugins/queuequota"
 	"trireme.dev/services/scheduler/plugins/queuesort"
 	"trireme.dev/services/scheduler/plugins/schedulinggates"
 	"trireme.dev/services/scheduler/plugins/tainttoleration"
@@ -69,6 +70,7 @@ func Registry() []framework.Factory {
 		handled(imagelocality.Name, 1, imagelocality.New),
 		handled(defaultbinder.Name, 0, defaultbinder.New),
 		plain(gangscheduling.Name, 0, gangscheduling.Plugin{}),
+		handled(queuequota.Name, 0, queuequota.New),
 		plain(topologyplacement.GeneratorName, 0, topologyplacement.Generator{}),
 		plain(topologyplacement.PodsCountName, 1, topologyplacement.PodsCount{}),
 	}

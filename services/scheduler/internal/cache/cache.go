@@ -40,6 +40,7 @@ type Cache struct {
 	// namespaces are their labels, copied on change.
 	namespaces        map[string]map[string]string
 	namespacesVersion int64
+	books             books
 }
 
 type entry struct {
@@ -94,6 +95,7 @@ func (c *Cache) Size() (nodes, pods, assumed int) {
 func (c *Cache) SetNode(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.books.stale = true
 	e := c.entryOf(node.GetMetadata().GetName())
 	if e.info.Node == nil {
 		c.order++
@@ -111,6 +113,7 @@ func (c *Cache) RemoveNode(name string) {
 	if _, ok := c.nodes[name]; !ok {
 		return
 	}
+	c.books.stale = true
 	e := c.entryOf(name)
 	if e.info.Node != nil {
 		c.order++
@@ -173,6 +176,8 @@ func (c *Cache) AddPod(pod *framework.PodInfo) {
 func (c *Cache) replace(st *podState, pod *framework.PodInfo) {
 	old := st.pod
 	st.pod, st.assumed = pod, false
+	c.charge(old, -1)
+	c.charge(pod, 1)
 	if err := c.entryOf(st.node).info.ReplacePod(old, pod); err != nil {
 		panic(fmt.Sprintf("cache: node %s: %v", st.node, err)) // the books contradict themselves
 	}
@@ -185,8 +190,10 @@ func (c *Cache) SetNamespace(name string, labels map[string]string) {
 	if old, ok := c.namespaces[name]; ok && maps.Equal(old, labels) {
 		return
 	}
+	old := c.namespaces[name]
 	c.copyNamespaces()
 	c.namespaces[name] = labels
+	c.relabelled(old, labels)
 }
 
 // RemoveNamespace forgets a namespace.
@@ -194,8 +201,10 @@ func (c *Cache) RemoveNamespace(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.namespaces[name]; ok {
+		old := c.namespaces[name]
 		c.copyNamespaces()
 		delete(c.namespaces, name)
+		c.relabelled(old, nil)
 	}
 }
 
@@ -223,6 +232,7 @@ func (c *Cache) RemovePod(uid string) bool {
 func (c *Cache) put(pod *framework.PodInfo, node string, assumed bool) {
 	c.pods[pod.UID()] = &podState{pod: pod, node: node, assumed: assumed}
 	c.entryOf(node).info.AddPod(pod)
+	c.charge(pod, 1)
 	if key, ok := pod.Group(); ok {
 		c.scheduled[key]++
 	}
@@ -230,6 +240,7 @@ func (c *Cache) put(pod *framework.PodInfo, node string, assumed bool) {
 
 func (c *Cache) take(st *podState) {
 	delete(c.pods, st.pod.UID())
+	c.charge(st.pod, -1)
 	e := c.entryOf(st.node)
 	if err := e.info.RemovePod(st.pod.UID()); err != nil {
 		panic(fmt.Sprintf("cache: node %s: %v", st.node, err)) // the books contradict themselves

@@ -12,6 +12,7 @@ type Snapshot struct {
 	generation int64
 	order      int64
 	namespaces int64
+	books      uint64
 }
 
 // Update brings a snapshot up to date. It takes over what has changed since its last update and nothing else.
@@ -21,6 +22,13 @@ func (c *Cache) Update(s *Snapshot) error {
 	if s.namespaces != c.namespacesVersion {
 		s.SetNamespaces(c.namespaces)
 		s.namespaces = c.namespacesVersion
+	}
+	if len(c.books.Queues) > 0 || s.books != c.books.changed {
+		c.total()
+		if s.books != c.books.changed {
+			s.SetBooks(c.books.Clone())
+			s.books = c.books.changed
+		}
 	}
 	for el := c.recent.Front(); el != nil; el = el.Next() {
 		e := el.Value.(*entry)

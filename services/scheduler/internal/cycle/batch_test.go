@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/cache"
 	"trireme.dev/services/scheduler/internal/clustertest"
@@ -46,6 +48,11 @@ func TestBatchingIsExact(t *testing.T) {
 		twins := []*twin{newTwin(t, seed), newTwin(t, seed)}
 		twins[1].decider.NoBatching()
 		last = twins[0]
+		for _, w := range twins {
+			w.cache.SetQueue(&schedulingv1.Queue{
+				Metadata: &metav1.ObjectMeta{Name: "q"}, Spec: &schedulingv1.QueueSpec{Limit: map[string]string{"cpu": "2"}},
+			})
+		}
 		shapes := make([]*corev1.PodSpec, rapid.IntRange(1, 3).Draw(t, "shapes"))
 		for i := range shapes {
 			shapes[i] = clustertest.Shape(t)
@@ -55,7 +62,11 @@ func TestBatchingIsExact(t *testing.T) {
 			n++
 			shape := proto.CloneOf(rapid.SampledFrom(shapes).Draw(t, "shape"))
 			shape.Priority = proto.Int32(rapid.Int32Range(0, 2).Draw(t, "priority"))
-			return clustertest.Info(t, clustertest.Pod(shape, fmt.Sprint("p", n), ""))
+			pod := clustertest.Pod(shape, fmt.Sprint("p", n), "")
+			if rapid.IntRange(0, 2).Draw(t, "queue") == 2 {
+				pod.Metadata.Labels[framework.LabelQueue] = "q"
+			}
+			return clustertest.Info(t, pod)
 		}
 		attempt := func(t *rapid.T, q *framework.Queued) {
 			var said []string

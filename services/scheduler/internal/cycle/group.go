@@ -76,6 +76,9 @@ func (d *Decider) group(ctx context.Context, q *framework.Queued, watch *Watch) 
 		return Decision{Err: err}
 	}
 	if best == nil {
+		if placements[0].Name != "" {
+			g.plugins = union(g.plugins, map[string]struct{}{d.fw.PlacementGenerator(): {}}) // a new placement may do
+		}
 		out := unplaced(q, sortedKeys(g.plugins), sortedKeys(g.pending), g.message())
 		out.Placements = g.verdicts
 		return out
@@ -277,11 +280,8 @@ const shownPlacements = 3
 
 // message says what the group lacks, for each of the placements that come closest.
 func (g *groupSearch) message() string {
-	if never := g.never(); never != "" {
-		return never
-	}
 	if len(g.placements) == 1 && g.placements[0].Name == "" {
-		return groupMessage(g.q, len(g.most.Assignments), g.most.failures)
+		return groupMessage(g.q, len(g.most.Assignments), g.most.failures) + g.never()
 	}
 	best := slices.Clone(g.verdicts)
 	slices.SortStableFunc(best, func(a, b PlacementVerdict) int {
@@ -303,6 +303,7 @@ func (g *groupSearch) message() string {
 		}
 		fmt.Fprintf(&b, "%s: %d of %d pods fit (%s)", v.Name, v.Fitted, len(g.q.Pods), strings.TrimSuffix(v.Message, "."))
 	}
+	b.WriteString(g.never())
 	return b.String()
 }
 
@@ -329,14 +330,13 @@ func (g *groupSearch) never() string {
 			most, where = room, p.Name
 		}
 	}
-	what := fmt.Sprintf("all %d nodes together have room for no more than %d of them", len(g.d.snapshot.Nodes()), most)
 	switch {
 	case len(g.d.snapshot.Nodes()) == 0:
 		return ""
 	case where != "":
-		what = fmt.Sprintf("the largest of its %d placements, %s, has room for no more than %d of them", len(g.placements), where, most)
+		return fmt.Sprintf("; even if empty, no placement would hold more than %d: %s", most, where)
 	}
-	return fmt.Sprintf("pod group %s needs %d more pods placed together and can never have them: even if empty, %s", g.q.GroupKey, need, what)
+	return fmt.Sprintf("; even if empty, all nodes together would hold no more than %d", most)
 }
 
 // smaller is the least of each amount.

@@ -77,9 +77,14 @@ func TestPlacements(t *testing.T) {
 				"rack=a: 1 of 3 pods fit (0/2 nodes are available for pod four-1: 2 Insufficient cpu); " +
 				"rack=c: 0 of 3 pods fit (0/1 nodes are available for pod four-0: 1 Insufficient cpu)"},
 		{inRack(gang("five", 5, 0, members(t, "five", 2, 2, 2, 2, 2)...)),
-			"pod group default/five needs 5 more pods placed together and can never have them: even if empty, the largest of its 3 placements, rack=a, has room for no more than 4 of them"},
+			"pod group default/five needs 5 pods placed together; 0/3 placements are available: " +
+				"rack=b: 2 of 5 pods fit (0/2 nodes are available for pod five-2: 2 Insufficient cpu); " +
+				"rack=a: 1 of 5 pods fit (0/2 nodes are available for pod five-1: 2 Insufficient cpu); " +
+				"rack=c: 0 of 5 pods fit (0/1 nodes are available for pod five-0: 1 Insufficient cpu); " +
+				"even if empty, no placement would hold more than 4: rack=a"},
 		{gang("six", 100, 0, members(t, "six", slices.Repeat([]int{1}, 100)...)...),
-			"pod group default/six needs 100 more pods placed together and can never have them: even if empty, all 6 nodes together have room for no more than 82 of them"},
+			"pod group default/six needs 100 pods placed together; 70 fit: 0/6 nodes are available for pod six-70: 6 Insufficient cpu.; " +
+				"even if empty, all nodes together would hold no more than 82"},
 		// Members of different sizes; as many as fit of those beyond what is needed.
 		{inRack(gang("seven", 1, 0, members(t, "seven", 2, 3, 2)...)), "seven-0 → b1\nseven-2 → b2\nseven-1: 0/2 nodes are available: 2 Insufficient cpu.\n"},
 		// Members that come later go to the rack where the others are.

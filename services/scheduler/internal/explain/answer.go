@@ -252,7 +252,7 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 		}
 	case len(j.fits) == 0:
 		a.preempt(t, j, pod, now)
-		if node, at, ok := t.start(j, pod); ok {
+		if node, at, ok := t.start(j, pod, a.x.Pods); ok {
 			a.out.PredictedNode, a.out.PredictedStart = node, timestamppb.New(at)
 		}
 	}

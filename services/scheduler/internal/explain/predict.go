@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
 )
 
@@ -14,8 +15,8 @@ type ending struct {
 }
 
 // endOf is when a running pod ends at the latest; false where nothing bounds that.
-func endOf(pod *framework.PodInfo) (time.Time, bool) {
-	start, limit := pod.Pod.GetStatus().GetStartTime(), pod.Pod.GetSpec().ActiveDeadlineSeconds
+func endOf(pod *corev1.Pod) (time.Time, bool) {
+	start, limit := pod.GetStatus().GetStartTime(), pod.GetSpec().ActiveDeadlineSeconds
 	if start == nil || limit == nil {
 		return time.Time{}, false
 	}
@@ -47,8 +48,8 @@ func predict(nodes [][]ending, fits func(node int, gone []*framework.PodInfo) bo
 	return node, at, ok
 }
 
-// start predicts when a pod could start that fits nowhere now.
-func (t *trial) start(j *judgement, pod *framework.PodInfo) (node string, at time.Time, ok bool) {
+// start predicts when a pod could start that fits nowhere now. The cache does not follow statuses, so pods has them.
+func (t *trial) start(j *judgement, pod *framework.PodInfo, pods framework.Lister[*corev1.Pod]) (node string, at time.Time, ok bool) {
 	var (
 		endings [][]ending
 		infos   []*framework.NodeInfo
@@ -57,7 +58,11 @@ func (t *trial) start(j *judgement, pod *framework.PodInfo) (node string, at tim
 		n := t.snapshot.Nodes()[i]
 		var ends []ending
 		for _, p := range n.Pods {
-			if at, ok := endOf(p); ok {
+			now, _ := pods.Get(p.Namespace(), p.Pod.GetMetadata().GetName())
+			if now.GetMetadata().GetUid() != p.UID() {
+				continue // it is gone
+			}
+			if at, ok := endOf(now); ok {
 				ends = append(ends, ending{p, at})
 			}
 		}

@@ -287,6 +287,8 @@ func finding(c *cause, nodes int, first bool) string {
 		switch {
 		case nodes == 1:
 			count = "the only node"
+		case c.count == nodes && nodes == 2:
+			count = "both nodes"
 		case c.count == nodes:
 			count = fmt.Sprintf("all %d nodes", nodes)
 		default:
@@ -298,21 +300,27 @@ func finding(c *cause, nodes int, first bool) string {
 
 // complaint is what is wrong with the nodes of a cause: a verb and its object, for one or for several.
 func complaint(c *cause, one bool) string {
-	have, are, do := "have", "are", "do"
+	have, are, do, they := "have", "are", "do", "they"
 	if one {
-		have, are, do = "has", "is", "does"
+		have, are, do, they = "has", "is", "does", "it"
 	}
 	reason := strings.Join(c.reasons, ", ")
 	switch c.plugin {
 	case fitPlugin:
 		if reason == "Too many pods" {
-			return have + " as many pods as it may have"
+			return have + " as many pods as " + they + " may have"
 		}
 		how := "too few"
 		if strings.Contains(reason, "cpu") || strings.Contains(reason, "memory") || strings.Contains(reason, "storage") {
 			how = "too little"
 		}
-		return fmt.Sprintf("%s %s (%s)", have, how, strings.ToLower(reason[:1])+reason[1:])
+		var lacking []string
+		for _, r := range c.reasons {
+			if name, ok := strings.CutPrefix(r, "Insufficient "); ok {
+				lacking = append(lacking, name)
+			}
+		}
+		return fmt.Sprintf("%s %s (insufficient %s)", have, how, and(lacking))
 	case "TaintToleration":
 		return fmt.Sprintf("%s the untolerated taint %s", have, taintOf(reason))
 	case "NodeUnschedulable":

@@ -8,6 +8,7 @@ import (
 	appsv1 "trireme.dev/proto/gen/trireme/apps/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	storagev1 "trireme.dev/proto/gen/trireme/storage/v1"
 	"trireme.dev/services/scheduler/framework"
 )
@@ -36,6 +37,11 @@ func (in *Intake) registerObjects(f *informer.Factory) {
 	watch[*corev1.PersistentVolume](in, f, framework.PersistentVolume)
 	watch[*storagev1.StorageClass](in, f, framework.StorageClass)
 	watch[*storagev1.CSINode](in, f, framework.CSINode)
+	informer.Of[*schedulingv1.Queue](f, informer.Config{}).AddHandler(informer.Handler[*schedulingv1.Queue]{
+		Add:    func(q *schedulingv1.Queue, _ bool) { in.QueueObject(nil, q) },
+		Update: in.QueueObject,
+		Delete: func(q *schedulingv1.Queue) { in.QueueObject(q, nil) },
+	})
 	informer.Of[*corev1.Namespace](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Namespace]{
 		Add:    func(n *corev1.Namespace, _ bool) { in.setNamespace(nil, n) },
 		Update: in.setNamespace,
@@ -64,10 +70,34 @@ func (in *Intake) moved(resource framework.EventResource, action framework.Actio
 
 func (in *Intake) setNamespace(before, after *corev1.Namespace) {
 	in.Cache.SetNamespace(after.GetMetadata().GetName(), after.GetMetadata().GetLabels())
+	if before.GetMetadata().GetLabels()[framework.LabelQueue] != after.GetMetadata().GetLabels()[framework.LabelQueue] {
+		in.Queue.Retag()
+	}
 	switch {
 	case before == nil:
 		in.moved(framework.Namespace, framework.Add, nil, after)
 	case !proto.Equal(&corev1.Namespace{Metadata: before.GetMetadata()}, &corev1.Namespace{Metadata: after.GetMetadata()}):
 		in.moved(framework.Namespace, framework.UpdateOther, before, after)
 	}
+}
+
+// QueueObject takes in a change of a Queue object: before is nil where it came, after where it went.
+func (in *Intake) QueueObject(before, after *schedulingv1.Queue) {
+	switch {
+	case after == nil:
+		in.Cache.RemoveQueue(before.GetMetadata().GetName())
+		in.Queue.Retag()
+		in.moved(framework.QueueObject, framework.Delete, before, nil)
+		return
+	case before != nil && proto.Equal(before.GetSpec(), after.GetSpec()):
+		in.Cache.QueueStatus(after)
+		return
+	}
+	in.Cache.SetQueue(after)
+	in.Queue.Retag()
+	if before == nil {
+		in.moved(framework.QueueObject, framework.Add, nil, after)
+		return
+	}
+	in.moved(framework.QueueObject, framework.UpdateOther, before, after)
 }

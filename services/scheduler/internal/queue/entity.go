@@ -31,6 +31,9 @@ type entity struct {
 
 	place place
 	index int // in its heap
+	// team of the Queue object that its first pod belongs to, while it is ready; empty for none.
+	team      string
+	teamIndex int
 	// gate is why the entity as a whole is held back in the pool; nil where it is not.
 	gate *framework.Status
 

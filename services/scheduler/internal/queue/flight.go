@@ -51,7 +51,8 @@ func (q *Queue) tryPop() *framework.Queued {
 	var e *entity
 	switch {
 	case q.active.Len() > 0:
-		e = q.active.pop()
+		e = q.next()
+		q.unready(e)
 	case q.backoff.Len() > 0:
 		e = q.backoff.pop()
 	default:

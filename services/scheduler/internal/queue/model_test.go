@@ -35,6 +35,23 @@ func (q *Queue) check() error {
 			}
 		}
 	}
+	teams := 0
+	for name, h := range q.teams {
+		for i, e := range h.items {
+			teams++
+			if e.place != placeActive || e.team != name || e.teamIndex != i || (i > 0 && h.less(e, h.items[(i-1)/2])) {
+				return fmt.Errorf("entity %s of team %s thinks it is at %d/%d of %s, is at %d", e.name(), name, e.place, e.teamIndex, e.team, i)
+			}
+		}
+	}
+	for _, e := range q.active.items {
+		if e.team != "" {
+			teams--
+		}
+	}
+	if teams != 0 {
+		return fmt.Errorf("%d more entities are in teams than think so", teams)
+	}
 	for e := range q.pool {
 		places[e]++
 		if e.place != placePool {
@@ -95,7 +112,11 @@ func TestNoPodIsLost(t *testing.T) {
 		// The wrapper keeps rapid from asking for a deadline, which a bubble does not have.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			scheduled := map[framework.GroupKey]int{}
-			q := newQueue(func(c *Config) { c.Scheduled = func(k framework.GroupKey) int { return scheduled[k] } })
+			q := newQueue(func(c *Config) {
+				c.Scheduled = func(k framework.GroupKey) int { return scheduled[k] }
+				c.Team = func(p *framework.PodInfo) string { return []string{"", "a", "b"}[int(p.UID()[len(p.UID())-1])%3] }
+				c.FirstTeam = slices.Min[[]string]
+			})
 			waiting := map[string]*framework.PodInfo{}
 			var flying []*framework.Queued
 			next := 0

@@ -12,7 +12,7 @@ import (
 func (q *Queue) detach(e *entity) {
 	switch e.place {
 	case placeActive:
-		q.active.remove(e)
+		q.unready(e)
 	case placeBackoff:
 		q.backoff.remove(e)
 	case placeFailed:
@@ -88,8 +88,7 @@ func (q *Queue) admit(e *entity, failed bool, event string) {
 	}
 	switch {
 	case !time.Now().Before(e.until):
-		e.place = placeActive
-		q.active.push(e)
+		q.makeReady(e)
 		q.signal()
 	case failed:
 		e.place = placeFailed

@@ -39,6 +39,10 @@ type Config struct {
 	Events map[string][]framework.EventHint
 	// Scheduled counts the members of a group that are on nodes.
 	Scheduled func(framework.GroupKey) int
+	// Team names the Queue object that a pod belongs to, empty for none, and FirstTeam says whose turn it is of several, at
+	// least two. Nil for no teams.
+	Team      func(*framework.PodInfo) string
+	FirstTeam func(teams []string) string
 	// OnGated is told what has been held back for GateReportDelay, without the lock.
 	OnGated func(Gated)
 	// InitialBackoff and MaxBackoff bound the pause after a failed attempt; 1 s and 10 s where zero.
@@ -92,6 +96,7 @@ type Queue struct {
 	flushAt   time.Time                                     // when the pool is to be looked through; zero for never
 	incoming  incoming
 	strangers strangers
+	teams     map[string]*teamHeap // ready ones, by team
 	// registered are the plugins that registered an event, for the events that have come up.
 	registered map[framework.ClusterEvent]map[string]struct{}
 }
@@ -127,6 +132,7 @@ func New(cfg Config) *Queue {
 		kick:     make(chan struct{}, 1),
 		incoming: newIncoming(),
 
+		teams:      make(map[string]*teamHeap),
 		registered: make(map[framework.ClusterEvent]map[string]struct{}),
 	}
 	q.active.less = func(a, b *entity) bool { return q.before(a, b) }

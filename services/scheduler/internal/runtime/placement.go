@@ -27,6 +27,14 @@ func (f *Framework) RunPlacementGenerate(state *framework.CycleState, group *fra
 	return out, nil
 }
 
+// PlacementGenerator is the name of the plugin that generates placements; empty where there is none.
+func (f *Framework) PlacementGenerator() string {
+	if f.placementGenerate == nil {
+		return ""
+	}
+	return f.placementGenerate.Name()
+}
+
 // Bounds are the highest scores that placements can have.
 type Bounds struct {
 	// raw by placement, then by plugin; highest by plugin.

@@ -26,9 +26,9 @@ const (
 // the one that the same label of its namespace names; a pod of neither belongs to no queue and is held to no share.
 // Operators write its spec, the scheduler its status.
 //
-// Queues with one parent share what it has: each may use what it is guaranteed at any time, and beyond that what its
-// siblings leave of theirs, by weight, up to its limit. Of two queues that both want more, the one goes first that has
-// less for its weight.
+// Queues with one parent share what it has: each may use what it is guaranteed unless that is lent out, and beyond it,
+// up to its limit, all but what its siblings are guaranteed and do not lend. Of two queues whose pods are of equal
+// priority, the one goes first that has not all that it is guaranteed, and then the one that has less for its weight.
 type Queue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// metadata identifies the object.
@@ -302,18 +302,17 @@ const file_trireme_scheduling_v1_queue_proto_rawDesc = "" +
 	"\n" +
 	"GUARANTEED\x12\x10.spec.guaranteed\x18\x01B\x16\n" +
 	"\x05LIMIT\x12\v.spec.limit\x18\x01B\x16\n" +
-	"\x04USED\x12\f.status.used\x18\x01H\x01\"\xad\x05\n" +
-	"\tQueueSpec\x12%\n" +
-	"\x06parent\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04 \x01(\x05H\x00R\x06parent\x88\x01\x01\x12+\n" +
-	"\x06weight\x18\x02 \x01(\x05B\x0e\xaa\xbb\x18\n" +
-	"\x12\x011 \x010\x018\x90NH\x01R\x06weight\x88\x01\x01\x12Z\n" +
+	"\x04USED\x12\f.status.used\x18\x01H\x01\"\x93\x05\n" +
+	"\tQueueSpec\x12#\n" +
+	"\x06parent\x18\x01 \x01(\tB\x06\xaa\xbb\x18\x02(\x05H\x00R\x06parent\x88\x01\x01\x12)\n" +
+	"\x06weight\x18\x02 \x01(\x05B\f\xaa\xbb\x18\b\x12\x0110\x018\x90NH\x01R\x06weight\x88\x01\x01\x12X\n" +
 	"\n" +
-	"guaranteed\x18\x03 \x03(\v20.trireme.scheduling.v1.QueueSpec.GuaranteedEntryB\b\xaa\xbb\x18\x04 \x01(\x01R\n" +
-	"guaranteed\x12K\n" +
-	"\x05limit\x18\x04 \x03(\v2+.trireme.scheduling.v1.QueueSpec.LimitEntryB\b\xaa\xbb\x18\x04 \x01(\x01R\x05limit\x12Q\n" +
-	"\alending\x18\x05 \x03(\v2-.trireme.scheduling.v1.QueueSpec.LendingEntryB\b\xaa\xbb\x18\x04 \x01(\x01R\alending\x12U\n" +
-	"\x12namespace_selector\x18\x06 \x01(\v2\x1e.trireme.meta.v1.LabelSelectorB\x06\xaa\xbb\x18\x02 \x01R\x11namespaceSelector\x12#\n" +
-	"\x06paused\x18\a \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x02R\x06paused\x88\x01\x01\x1a=\n" +
+	"guaranteed\x18\x03 \x03(\v20.trireme.scheduling.v1.QueueSpec.GuaranteedEntryB\x06\xaa\xbb\x18\x02(\x01R\n" +
+	"guaranteed\x12I\n" +
+	"\x05limit\x18\x04 \x03(\v2+.trireme.scheduling.v1.QueueSpec.LimitEntryB\x06\xaa\xbb\x18\x02(\x01R\x05limit\x12O\n" +
+	"\alending\x18\x05 \x03(\v2-.trireme.scheduling.v1.QueueSpec.LendingEntryB\x06\xaa\xbb\x18\x02(\x01R\alending\x12M\n" +
+	"\x12namespace_selector\x18\x06 \x01(\v2\x1e.trireme.meta.v1.LabelSelectorR\x11namespaceSelector\x12\x1b\n" +
+	"\x06paused\x18\a \x01(\bH\x02R\x06paused\x88\x01\x01\x1a=\n" +
 	"\x0fGuaranteedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +

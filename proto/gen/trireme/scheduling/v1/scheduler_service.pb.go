@@ -178,7 +178,8 @@ type ExplainResponse struct {
 	NominatedNodeName string `protobuf:"bytes,4,opt,name=nominated_node_name,json=nominatedNodeName,proto3" json:"nominated_node_name,omitempty"`
 	// queue says where it waits; absent where it does not.
 	Queue *QueuePosition `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
-	// attempts, the newest first; the scheduler remembers a few of each pod that waits.
+	// attempts, the newest first; the scheduler remembers a few of each pod that waits. Before them stands what would come of
+	// one now, with the number 0 and the nodes one by one.
 	Attempts []*Attempt `protobuf:"bytes,6,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	// attempt_count of all attempts since the pod came.
 	AttemptCount int32 `protobuf:"varint,7,opt,name=attempt_count,json=attemptCount,proto3" json:"attempt_count,omitempty"`
@@ -386,7 +387,7 @@ func (x *QueuePosition) GetGatePlugin() string {
 // Attempt is one attempt at a pod.
 type Attempt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// number of the attempt, from 1.
+	// number of the attempt, from 1; 0 for what would come of one now.
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// time at which it began.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
@@ -400,7 +401,7 @@ type Attempt struct {
 	Plugins []string `protobuf:"bytes,6,rep,name=plugins,proto3" json:"plugins,omitempty"`
 	// reasons counts the nodes by why they were rejected, the most frequent first.
 	Reasons []*ReasonCount `protobuf:"bytes,7,rep,name=reasons,proto3" json:"reasons,omitempty"`
-	// nodes, one by one: those that fit by score, then the others in their order.
+	// nodes, one by one: those that fit by score, then the others in their order. Only where the number is 0.
 	Nodes []*NodeVerdict `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// preemption says which nodes could be made to fit.
 	Preemption    string `protobuf:"bytes,9,opt,name=preemption,proto3" json:"preemption,omitempty"`

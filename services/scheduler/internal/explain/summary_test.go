@@ -1,0 +1,141 @@
+package explain
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
+)
+
+func TestSummary(t *testing.T) {
+	const (
+		active, backoff, pool     = schedulingv1.PodState_POD_STATE_ACTIVE, schedulingv1.PodState_POD_STATE_BACKOFF, schedulingv1.PodState_POD_STATE_UNSCHEDULABLE
+		gated, flight             = schedulingv1.PodState_POD_STATE_GATED, schedulingv1.PodState_POD_STATE_IN_FLIGHT
+		scheduled, ended, foreign = schedulingv1.PodState_POD_STATE_SCHEDULED, schedulingv1.PodState_POD_STATE_ENDED, schedulingv1.PodState_POD_STATE_FOREIGN
+	)
+	now := time.Unix(1000, 0)
+	because := func(nodes int, causes ...cause) *judged { return &judged{nodes: nodes, causes: causes} }
+	because1 := func(plugin, reason string, spec func(*corev1.PodSpec), change func(*judged)) *situation {
+		j := because(2, cause{plugin: plugin, reasons: []string{reason}, count: 2})
+		if change != nil {
+			change(j)
+		}
+		s := &situation{state: pool, judged: j, pod: &corev1.Pod{Spec: &corev1.PodSpec{}}}
+		if spec != nil {
+			spec(s.pod.Spec)
+		}
+		return s
+	}
+	gpus := cause{plugin: fitPlugin, reasons: []string{"Insufficient nvidia.com/gpu"}, count: 3, nodes: []string{"node-1", "node-2", "node-3"}}
+	taint := cause{plugin: "TaintToleration", reasons: []string{"node(s) had untolerated taint {reserved: }"}, count: 1, nodes: []string{"node-4"}}
+	for _, c := range []struct {
+		name string
+		s    situation
+		want string
+	}{
+		{"room", situation{state: pool, judged: &judged{nodes: 4, causes: []cause{gpus, taint}, shortage: &shortage{
+			node: "node-3", lacks: []lack{{"nvidia.com/gpu", 2, 1, 4}},
+		}}}, "Add a node with 2 free nvidia.com/gpu or free 1 on node-3: 3 of 4 nodes have too few (insufficient nvidia.com/gpu), 1 has the untolerated taint {reserved}."},
+		{"room of two kinds", situation{state: pool, judged: &judged{
+			nodes: 1, causes: []cause{{plugin: fitPlugin, reasons: []string{"Insufficient cpu", "Insufficient memory"}, count: 1}},
+			shortage: &shortage{node: "n", lacks: []lack{{"cpu", 1500, 1000, 4000}, {"memory", 4 << 30, 1 << 30, 8 << 30}}},
+		}}, "Add a node with 1500m free cpu and 4Gi free memory or free 500m cpu and 3Gi memory on n: the only node has too little (insufficient cpu and memory)."},
+		{"more than any node has", situation{state: pool, judged: &judged{
+			nodes: 2, causes: []cause{{plugin: fitPlugin, reasons: []string{"Insufficient nvidia.com/gpu"}, count: 2}},
+			shortage: &shortage{node: "n", never: true, lacks: []lack{{"nvidia.com/gpu", 16, 8, 8}}},
+		}}, "Add a node with 16 nvidia.com/gpu or ask for at most 8 nvidia.com/gpu: both nodes have too few (insufficient nvidia.com/gpu)."},
+		{"too many pods", situation{state: pool, judged: &judged{
+			nodes: 2, causes: []cause{{plugin: fitPlugin, reasons: []string{"Too many pods"}, count: 2}}, shortage: &shortage{node: "n", podsOnly: true},
+		}}, "Add a node or take a pod off n: both nodes have as many pods as they may have."},
+		{"taint", situation{state: pool, judged: because(1, taint)}, "Tolerate the taint {reserved} or remove it from node-4: the only node has the untolerated taint {reserved}."},
+		{"cordoned", situation{state: pool, judged: because(1, cause{plugin: "NodeUnschedulable", reasons: []string{"node(s) were unschedulable"}, count: 1, nodes: []string{"n"}})},
+			"Uncordon n: the only node is cordoned."},
+		{"selector", *because1("NodeAffinity", "node(s) didn't match Pod's node affinity/selector", nil, func(j *judged) { j.unmatched = []string{"disk=ssd"} }),
+			"Label a node disk=ssd or change spec.nodeSelector: both nodes do not match its node selector or affinity."},
+		{"selector of labels that exist apart", *because1("NodeAffinity", "node(s) didn't match Pod's node affinity/selector", nil, nil),
+			"Label a node so that it has all of spec.nodeSelector at once, or change that: both nodes do not match its node selector or affinity."},
+		{"affinity to nodes", *because1("NodeAffinity", "node(s) didn't match Pod's node affinity/selector", func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+		}, nil), "Label a node so that it matches spec.affinity.nodeAffinity, or change that: both nodes do not match its node selector or affinity."},
+		{"anti-affinity", *because1("InterPodAffinity", "node(s) didn't match pod anti-affinity rules", func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []*corev1.PodAffinityTerm{{TopologyKey: "zone"}},
+			}}
+		}, nil), "Add a node with another zone, or change spec.affinity.podAntiAffinity: both nodes say: didn't match pod anti-affinity rules."},
+		{"anti-affinity of others", *because1("InterPodAffinity", "node(s) didn't satisfy existing pods anti-affinity rules", nil, nil),
+			"Add a node, or change the anti-affinity of the pods that keep it away: both nodes say: didn't satisfy existing pods anti-affinity rules."},
+		{"affinity", *because1("InterPodAffinity", "node(s) didn't match pod affinity rules", nil, nil),
+			"Start a pod that spec.affinity.podAffinity asks for, or change that: both nodes say: didn't match pod affinity rules."},
+		{"spread", *because1("PodTopologySpread", "node(s) didn't match pod topology spread constraints", func(s *corev1.PodSpec) {
+			s.TopologySpreadConstraints = []*corev1.TopologySpreadConstraint{{TopologyKey: "zone", WhenUnsatisfiable: "DoNotSchedule"}}
+		}, nil), "Make room in those domains of zone that have fewest of the pods, or raise maxSkew: both nodes say: didn't match pod topology spread constraints."},
+		{"ports", *because1("NodePorts", "node(s) didn't have free ports for the requested pod ports", func(s *corev1.PodSpec) {
+			s.Containers = []*corev1.Container{{Ports: []*corev1.ContainerPort{{HostPort: proto.Int32(80)}}}}
+		}, nil), "Free host port 80 on a node or do without: both nodes have its host port in use."},
+		{"claim", *because1("VolumeBinding", `persistentvolumeclaim "data" not found`, nil, nil),
+			`Create PersistentVolumeClaim data: both nodes are out (persistentvolumeclaim "data" not found).`},
+		{"a third party's", *because1("Licences", "no licence left", nil, nil), "Change what Licences asks for: both nodes are out (no licence left)."},
+		{"no nodes", situation{state: pool, judged: because(0)}, "Add a node: there is none for pod default/p."},
+		{"preemption", situation{state: pool, judged: &judged{nodes: 3, room: "n", victims: []string{"a/x", "a/y"}, causes: []cause{gpus}}},
+			"Wait: room for pod default/p is to be made on node n, where a/x and a/y give way."},
+		{"next in line", situation{state: active, judged: &judged{nodes: 3, fits: []string{"n"}}}, "Wait: pod default/p fits on node n now and is next in line."},
+		{"in line", situation{state: active, ahead: 7, judged: &judged{nodes: 3, fits: []string{"n", "m"}}},
+			"Wait: pod default/p fits on 2 of 3 nodes now, with 7 before it in line."},
+		{"backoff", situation{state: backoff, until: now.Add(4 * time.Second), judged: &judged{nodes: 3, fits: []string{"n"}}},
+			"Wait: pod default/p fits on node n now and is tried again in 4s."},
+		{"error", situation{state: backoff, until: now.Add(4 * time.Second), failure: "bind: conflict"},
+			"Look into the error that ended the last attempt, which is repeated in 4s: bind: conflict."},
+		{"gates", situation{state: gated, pod: &corev1.Pod{Spec: &corev1.PodSpec{SchedulingGates: []*corev1.PodSchedulingGate{{Name: "a"}, {Name: "b"}}}}},
+			"Remove the scheduling gates a, b of pod default/p: it is not tried while it has any."},
+		{"quota", situation{state: gated, gatePlugin: "Queues", gate: "queue team-a has used 8 of 8 nvidia.com/gpu"},
+			`Change what holds pod default/p back: Queues says "queue team-a has used 8 of 8 nvidia.com/gpu".`},
+		{"making room", situation{state: gated, gatePlugin: "DefaultPreemption", gate: "waiting"}, "Wait: room is being made for pod default/p."},
+		{"no group", situation{state: gated, group: &group{name: "default/g"}},
+			"Create PodGroup default/g: pod default/p is only tried with its group, and there is none of that name."},
+		{"quorum", situation{state: gated, group: &group{name: "default/g", exists: true, min: 4, waiting: 2, scheduled: 1}},
+			"Create 1 more pod of pod group default/g: it needs 4 at once, and 3 are there."},
+		{"quorum but for gates", situation{state: gated, group: &group{name: "default/g", exists: true, min: 4, waiting: 4, held: 3}},
+			"Remove the scheduling gates of 3 more pods of pod group default/g: it needs 4 at once, and 1 can be tried."},
+		{"gang", situation{state: pool, group: &group{name: "default/g", exists: true, min: 4, waiting: 4, fit: 3, example: "default/g-3"}, judged: &judged{
+			nodes: 3, causes: []cause{gpus}, shortage: &shortage{node: "node-3", lacks: []lack{{"nvidia.com/gpu", 2, 1, 4}}},
+		}}, "Add a node with 2 free nvidia.com/gpu or free 1 on node-3: pod group default/g needs 4 at once and 3 fit; for pod default/g-3: all 3 nodes have too few (insufficient nvidia.com/gpu)."},
+		{"gang in a rack", situation{state: pool, group: &group{name: "default/g", exists: true, min: 4, waiting: 4, fit: 3, domains: 5}, judged: &judged{
+			nodes: 3, causes: []cause{gpus}, shortage: &shortage{node: "node-3", lacks: []lack{{"nvidia.com/gpu", 2, 1, 4}}},
+		}}, "Add a node with 2 free nvidia.com/gpu or free 1 on node-3: pod group default/g needs 4 at once and 3 fit in the best of 5 domains: all 3 nodes have too few (insufficient nvidia.com/gpu)."},
+		{"gang that fits now", situation{state: pool, group: &group{name: "default/g", exists: true, min: 4, waiting: 4, fit: 4}, judged: because(3)},
+			"Wait: pod group default/g fits now and is tried again soon."},
+		{"being tried", situation{state: flight}, "Wait: pod default/p is being tried right now."},
+		{"being bound", situation{state: flight, node: "n"}, "Wait: pod default/p is being bound to node n."},
+		{"scheduled", situation{state: scheduled, node: "n"}, "Nothing to do here: pod default/p is on node n."},
+		{"ended", situation{state: ended, pod: &corev1.Pod{Status: &corev1.PodStatus{Phase: "Failed"}}},
+			"Nothing to do: pod default/p has ended (Failed) and needs no node any more."},
+		{"being deleted", situation{state: ended, pod: &corev1.Pod{Metadata: &metav1.ObjectMeta{DeletionTimestamp: timestamppb.Now()}}},
+			"Nothing to do: pod default/p is being deleted and gets no node any more."},
+		{"another scheduler's", situation{state: foreign, profiles: []string{"default-scheduler"}, pod: &corev1.Pod{Spec: &corev1.PodSpec{SchedulerName: proto.String("mine")}}},
+			"Start a scheduler called mine, or make the pod anew with spec.schedulerName default-scheduler: this scheduler leaves pod default/p alone."},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.s.pod == nil {
+				c.s.pod = &corev1.Pod{}
+			}
+			if c.s.pod.Metadata == nil {
+				c.s.pod.Metadata = &metav1.ObjectMeta{}
+			}
+			c.s.pod.Metadata.Namespace, c.s.pod.Metadata.Name = "default", "p"
+			c.s.now = now
+			if c.s.group == nil || c.s.state == gated {
+				if c.s.group != nil {
+					c.s.group.fit = -1
+				}
+			}
+			if got := summarize(&c.s); got != c.want {
+				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
