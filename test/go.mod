@@ -107,6 +107,6 @@ replace (
 
 replace trireme.dev/services/scheduler => ../services/scheduler
 
-replace trireme.dev/services/apiserver => ../services/apiserver
-
 replace trireme.dev/kit => ../kit
+
+replace trireme.dev/services/apiserver => ../services/apiserver

@@ -71,10 +71,11 @@ func passOn(ctx context.Context) context.Context {
 	}
 	header := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, header)
+	pairs := make([]string, 0, 2*len(header))
 	for k, v := range header {
-		ctx = metadata.AppendToOutgoingContext(ctx, k, v)
+		pairs = append(pairs, k, v)
 	}
-	return ctx
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
 func passOnUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -101,31 +101,12 @@ func TestRestartKeepsObjectsAndResumesWatches(t *testing.T) {
 }
 
 func TestMutualTLS(t *testing.T) {
-	dir := t.TempDir()
-	ca, err := pki.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := ca.Issue(dir, "apiserver", pki.Identity{CommonName: "system:trireme-apiserver", DNSNames: []string{"localhost"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, _ := start(t, apiserver.Config{
-		DataDir: filepath.Join(dir, "etcd"), Listen: "127.0.0.1:0",
-		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA,
-	})
-	client, err := ca.Issue(dir, "controller", pki.Identity{CommonName: "system:trireme-controller"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := dial(t, rpc.ClientConfig{
-		Address: s.Addr().String(), ServerName: "localhost",
-		CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA,
-	})
+	c := newCluster(t)
+	conn := c.as("system:trireme-controller", nil)
 	if _, err := corev1.NewNamespaceServiceClient(conn).Get(t.Context(), &metav1.GetRequest{Name: "kube-system"}); err != nil {
 		t.Fatal(err)
 	}
-	plain := dial(t, rpc.ClientConfig{Address: s.Addr().String(), InsecureTCP: true})
+	plain := dial(t, rpc.ClientConfig{Address: c.addr, InsecureTCP: true})
 	if _, err := corev1.NewNamespaceServiceClient(plain).Get(t.Context(), &metav1.GetRequest{Name: "kube-system"}); err == nil {
 		t.Fatal("a caller without a certificate got an answer")
 	}

@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	k8sautoscalingv1 "k8s.io/api/autoscaling/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"trireme.dev/client"
 	"trireme.dev/client/kind"
 	"trireme.dev/client/manifest"
-	ourv1 "trireme.dev/proto/gen/trireme/autoscaling/v1"
-	ourv2 "trireme.dev/proto/gen/trireme/autoscaling/v2"
+	autoscalingv1 "trireme.dev/proto/gen/trireme/autoscaling/v1"
+	autoscalingv2 "trireme.dev/proto/gen/trireme/autoscaling/v2"
 	"trireme.dev/services/apiserver/apitest"
 )
 
@@ -51,8 +51,8 @@ spec:
 		t.Fatal(err)
 	}
 	gateway := apitest.New(t)
-	v2, v1 := client.For[*ourv2.HorizontalPodAutoscaler](gateway.Conn()), client.For[*ourv1.HorizontalPodAutoscaler](gateway.Conn())
-	object, _ := documents[0].Object.(*ourv2.HorizontalPodAutoscaler)
+	v2, v1 := client.For[*autoscalingv2.HorizontalPodAutoscaler](gateway.Conn()), client.For[*autoscalingv1.HorizontalPodAutoscaler](gateway.Conn())
+	object, _ := documents[0].Object.(*autoscalingv2.HorizontalPodAutoscaler)
 	if _, err := v2.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +64,11 @@ spec:
 		t.Errorf("spec %v", got.GetSpec())
 	}
 	annotations := got.GetMetadata().GetAnnotations()
-	var metrics []autoscalingv1.MetricSpec
+	var metrics []k8sautoscalingv1.MetricSpec
 	if err := strictly([]byte(annotations["autoscaling.alpha.kubernetes.io/metrics"]), &metrics); err != nil {
 		t.Fatalf("Kubernetes cannot read the metrics: %v in %s", err, annotations)
 	}
-	var want []autoscalingv1.MetricSpec
+	var want []k8sautoscalingv1.MetricSpec
 	if err := json.Unmarshal([]byte(`[
 		{"type":"Object","object":{"target":{"kind":"Service","name":"front","apiVersion":"v1"},"metricName":"hits","targetValue":"2k",
 			"selector":{"matchLabels":{"verb":"GET"}}}},

@@ -80,7 +80,7 @@ func (configMapValues) TypedToObject(v *typed.TypedValue) (runtime.Object, error
 func alongside(t *testing.T, script []act) {
 	t.Helper()
 	theirs := managedfieldstest.NewTestFieldManager(newConfigMaps(t), schema.FromAPIVersionAndKind("v1", "ConfigMap"))
-	ours := &story{t: t, kind: configMaps(t), now: start}
+	ours := &story{kind: configMaps(t), now: start}
 	for i, a := range script {
 		text := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","namespace":"default"}` + a.text + `}`
 		obj := &unstructured.Unstructured{}
@@ -131,7 +131,7 @@ func alongside(t *testing.T, script []act) {
 		theirOwners := map[string]any{}
 		for _, e := range theirs.ManagedFields() {
 			var fields any
-			if err := json.Unmarshal(e.FieldsV1.Raw, &fields); err != nil {
+			if err := json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields); err != nil {
 				t.Fatal(err)
 			}
 			theirOwners[e.Manager+" "+string(e.Operation)] = fields

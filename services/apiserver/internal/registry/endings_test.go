@@ -79,11 +79,11 @@ func TestFinalizers(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	m := must[*corev1.Pod](t)
-	p := m(e.pods.Create(ctx, pod("a", func(p *corev1.Pod) {
+	m(e.pods.Create(ctx, pod("a", func(p *corev1.Pod) {
 		p.Spec.NodeName = proto.String("n")
 		p.Metadata.Finalizers = []string{"example.com/a", "example.com/b"}
 	})))
-	p = m(e.pods.Delete(ctx, "default", "a", nil))
+	p := m(e.pods.Delete(ctx, "default", "a", nil))
 	ends := p.GetMetadata().GetDeletionTimestamp()
 	refused := []struct {
 		kind  metav1.PatchType

@@ -125,8 +125,7 @@ func watchFromEveryRevision(t *testing.T, a *api) {
 		}
 		waiting.Wait()
 		// The next ones have forgotten, and find it in the store.
-		a.restart(0)
-		a.restart(1)
+		a.restartBoth()
 	}
 }
 
@@ -303,8 +302,7 @@ func revisionsAreNotSplit(t *testing.T, a *api) {
 				}
 			}
 		}
-		a.restart(0)
-		a.restart(1)
+		a.restartBoth()
 	}
 }
 
@@ -322,26 +320,37 @@ func slowWatchersResume(t *testing.T, a *api) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large, err := envelope.Encode(a.object("a", strings.Repeat("x", 3<<20)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const writes = 60 // of 3 MiB are more than what is on its way and what waits for anybody
-	for range writes {
-		revision, err := a.store().Commit(ctx, storage.Txn{Then: []storage.Op{{Key: configMaps.prefix + a.namespace + "/a", Value: large}}})
+	const each = 5000
+	const writes = 12 * each // more than what is on its way and what waits for anybody
+	var ops []storage.Op
+	for i := range each {
+		name := fmt.Sprintf("m%04d", i)
+		value, err := envelope.Encode(a.object(name, "1"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := quick.watching(); err != nil || len(got.events) != 1 || got.revision != revision {
-			t.Fatalf("the quick one heard %q at %d instead of %d: %v", told([]answer{got}), got.revision, revision, err)
+		ops = append(ops, storage.Op{Key: configMaps.prefix + a.namespace + "/" + name, Value: value})
+	}
+	for range writes / each {
+		revision, err := a.store().Commit(ctx, storage.Txn{Then: ops})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < each; {
+			got, err := quick.watching()
+			if n += len(got.events); err != nil || got.revision != revision || got.more != (n < each) {
+				t.Fatalf("the quick one is at %d with %d events, more: %v, instead of %d: %v", got.revision, n, got.more, revision, err)
+			}
 		}
 	}
-	position, heard := start, 0
+	position, heard, partial := start, 0, 0
 	for err == nil {
 		var resp answer
-		if resp, err = slow.watching(); err == nil {
-			heard += len(resp.events)
-			position = resp.revision
+		if resp, err = slow.watching(); err != nil {
+			break
+		}
+		if partial += len(resp.events); !resp.more {
+			heard, position, partial = heard+partial, resp.revision, 0
 		}
 	}
 	wantReason(t, "slow watcher", err, apierr.ReasonConflict, "resume")

@@ -24,7 +24,8 @@ const (
 
 // PodGroup is a set of pods that are scheduled together. Users or the controller that makes the pods write its spec,
 // admission fills in its priority from its class; the scheduler writes its status. A pod joins through
-// spec.schedulingGroup.podGroupName and may exist before its group.
+// spec.schedulingGroup.podGroupName and may exist before its group. This is the version that is stored;
+// trireme.scheduling.v1alpha2 and trireme.coscheduling.v1alpha1 are other views of the same objects.
 type PodGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// metadata identifies the object.
@@ -101,7 +102,7 @@ type PodGroupSpec struct {
 	SchedulingConstraints *PodGroupSchedulingConstraints `protobuf:"bytes,4,opt,name=scheduling_constraints,json=schedulingConstraints,proto3" json:"scheduling_constraints,omitempty"`
 	// resource_claims that the pods share.
 	ResourceClaims []*PodGroupResourceClaim `protobuf:"bytes,5,rep,name=resource_claims,json=resourceClaims,proto3" json:"resource_claims,omitempty"`
-	// disruption_mode says whether pods may be evicted one by one; the string form of v1alpha2 is refused.
+	// disruption_mode says whether pods may be evicted one by one.
 	DisruptionMode *DisruptionMode `protobuf:"bytes,6,opt,name=disruption_mode,json=disruptionMode,proto3" json:"disruption_mode,omitempty"`
 	// priority_class_name of the group.
 	PriorityClassName *string `protobuf:"bytes,7,opt,name=priority_class_name,json=priorityClassName,proto3,oneof" json:"priority_class_name,omitempty"`
@@ -109,10 +110,8 @@ type PodGroupSpec struct {
 	Priority *int32 `protobuf:"varint,8,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// preemption_policy says whether the group may drive out lower ones; set by admission from priority_class_name.
 	PreemptionPolicy *string `protobuf:"bytes,9,opt,name=preemption_policy,json=preemptionPolicy,proto3,oneof" json:"preemption_policy,omitempty"`
-	// pod_group_template_ref is how v1alpha2 wrote workload_ref.
-	PodGroupTemplateRef *PodGroupTemplateReference `protobuf:"bytes,10,opt,name=pod_group_template_ref,json=podGroupTemplateRef,proto3" json:"pod_group_template_ref,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PodGroupSpec) Reset() {
@@ -208,13 +207,6 @@ func (x *PodGroupSpec) GetPreemptionPolicy() string {
 	return ""
 }
 
-func (x *PodGroupSpec) GetPodGroupTemplateRef() *PodGroupTemplateReference {
-	if x != nil {
-		return x.PodGroupTemplateRef
-	}
-	return nil
-}
-
 // WorkloadReference points at a template within a workload in the same namespace.
 type WorkloadReference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -270,107 +262,6 @@ func (x *WorkloadReference) GetTemplateName() string {
 	return ""
 }
 
-// PodGroupTemplateReference points at the template that a group was made from.
-type PodGroupTemplateReference struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// workload that holds the template.
-	Workload      *WorkloadPodGroupTemplateReference `protobuf:"bytes,1,opt,name=workload,proto3" json:"workload,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PodGroupTemplateReference) Reset() {
-	*x = PodGroupTemplateReference{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PodGroupTemplateReference) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PodGroupTemplateReference) ProtoMessage() {}
-
-func (x *PodGroupTemplateReference) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PodGroupTemplateReference.ProtoReflect.Descriptor instead.
-func (*PodGroupTemplateReference) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *PodGroupTemplateReference) GetWorkload() *WorkloadPodGroupTemplateReference {
-	if x != nil {
-		return x.Workload
-	}
-	return nil
-}
-
-// WorkloadPodGroupTemplateReference points at a template within a workload in the same namespace.
-type WorkloadPodGroupTemplateReference struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// workload_name of the workload.
-	WorkloadName string `protobuf:"bytes,1,opt,name=workload_name,json=workloadName,proto3" json:"workload_name,omitempty"`
-	// pod_group_template_name within it.
-	PodGroupTemplateName string `protobuf:"bytes,2,opt,name=pod_group_template_name,json=podGroupTemplateName,proto3" json:"pod_group_template_name,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
-}
-
-func (x *WorkloadPodGroupTemplateReference) Reset() {
-	*x = WorkloadPodGroupTemplateReference{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WorkloadPodGroupTemplateReference) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WorkloadPodGroupTemplateReference) ProtoMessage() {}
-
-func (x *WorkloadPodGroupTemplateReference) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WorkloadPodGroupTemplateReference.ProtoReflect.Descriptor instead.
-func (*WorkloadPodGroupTemplateReference) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *WorkloadPodGroupTemplateReference) GetWorkloadName() string {
-	if x != nil {
-		return x.WorkloadName
-	}
-	return ""
-}
-
-func (x *WorkloadPodGroupTemplateReference) GetPodGroupTemplateName() string {
-	if x != nil {
-		return x.PodGroupTemplateName
-	}
-	return ""
-}
-
 // PodGroupSchedulingPolicy is exactly one of its fields, and always the same one.
 type PodGroupSchedulingPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -384,7 +275,7 @@ type PodGroupSchedulingPolicy struct {
 
 func (x *PodGroupSchedulingPolicy) Reset() {
 	*x = PodGroupSchedulingPolicy{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[5]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +287,7 @@ func (x *PodGroupSchedulingPolicy) String() string {
 func (*PodGroupSchedulingPolicy) ProtoMessage() {}
 
 func (x *PodGroupSchedulingPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[5]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +300,7 @@ func (x *PodGroupSchedulingPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodGroupSchedulingPolicy.ProtoReflect.Descriptor instead.
 func (*PodGroupSchedulingPolicy) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{5}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PodGroupSchedulingPolicy) GetBasic() *BasicSchedulingPolicy {
@@ -435,7 +326,7 @@ type BasicSchedulingPolicy struct {
 
 func (x *BasicSchedulingPolicy) Reset() {
 	*x = BasicSchedulingPolicy{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[6]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +338,7 @@ func (x *BasicSchedulingPolicy) String() string {
 func (*BasicSchedulingPolicy) ProtoMessage() {}
 
 func (x *BasicSchedulingPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[6]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +351,7 @@ func (x *BasicSchedulingPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BasicSchedulingPolicy.ProtoReflect.Descriptor instead.
 func (*BasicSchedulingPolicy) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{6}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{4}
 }
 
 // GangSchedulingPolicy schedules the pods of a group all or nothing.
@@ -474,7 +365,7 @@ type GangSchedulingPolicy struct {
 
 func (x *GangSchedulingPolicy) Reset() {
 	*x = GangSchedulingPolicy{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[7]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +377,7 @@ func (x *GangSchedulingPolicy) String() string {
 func (*GangSchedulingPolicy) ProtoMessage() {}
 
 func (x *GangSchedulingPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[7]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +390,7 @@ func (x *GangSchedulingPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangSchedulingPolicy.ProtoReflect.Descriptor instead.
 func (*GangSchedulingPolicy) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{7}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GangSchedulingPolicy) GetMinCount() int32 {
@@ -520,7 +411,7 @@ type PodGroupSchedulingConstraints struct {
 
 func (x *PodGroupSchedulingConstraints) Reset() {
 	*x = PodGroupSchedulingConstraints{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[8]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +423,7 @@ func (x *PodGroupSchedulingConstraints) String() string {
 func (*PodGroupSchedulingConstraints) ProtoMessage() {}
 
 func (x *PodGroupSchedulingConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[8]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +436,7 @@ func (x *PodGroupSchedulingConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodGroupSchedulingConstraints.ProtoReflect.Descriptor instead.
 func (*PodGroupSchedulingConstraints) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{8}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PodGroupSchedulingConstraints) GetTopology() []*TopologyConstraint {
@@ -566,7 +457,7 @@ type TopologyConstraint struct {
 
 func (x *TopologyConstraint) Reset() {
 	*x = TopologyConstraint{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[9]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +469,7 @@ func (x *TopologyConstraint) String() string {
 func (*TopologyConstraint) ProtoMessage() {}
 
 func (x *TopologyConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[9]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +482,7 @@ func (x *TopologyConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyConstraint.ProtoReflect.Descriptor instead.
 func (*TopologyConstraint) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{9}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TopologyConstraint) GetKey() string {
@@ -616,7 +507,7 @@ type PodGroupResourceClaim struct {
 
 func (x *PodGroupResourceClaim) Reset() {
 	*x = PodGroupResourceClaim{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[10]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +519,7 @@ func (x *PodGroupResourceClaim) String() string {
 func (*PodGroupResourceClaim) ProtoMessage() {}
 
 func (x *PodGroupResourceClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[10]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +532,7 @@ func (x *PodGroupResourceClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodGroupResourceClaim.ProtoReflect.Descriptor instead.
 func (*PodGroupResourceClaim) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{10}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PodGroupResourceClaim) GetName() string {
@@ -678,7 +569,7 @@ type DisruptionMode struct {
 
 func (x *DisruptionMode) Reset() {
 	*x = DisruptionMode{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[11]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +581,7 @@ func (x *DisruptionMode) String() string {
 func (*DisruptionMode) ProtoMessage() {}
 
 func (x *DisruptionMode) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[11]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +594,7 @@ func (x *DisruptionMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisruptionMode.ProtoReflect.Descriptor instead.
 func (*DisruptionMode) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{11}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DisruptionMode) GetSingle() *SingleDisruptionMode {
@@ -729,7 +620,7 @@ type SingleDisruptionMode struct {
 
 func (x *SingleDisruptionMode) Reset() {
 	*x = SingleDisruptionMode{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[12]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +632,7 @@ func (x *SingleDisruptionMode) String() string {
 func (*SingleDisruptionMode) ProtoMessage() {}
 
 func (x *SingleDisruptionMode) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[12]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +645,7 @@ func (x *SingleDisruptionMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SingleDisruptionMode.ProtoReflect.Descriptor instead.
 func (*SingleDisruptionMode) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{12}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{10}
 }
 
 // AllDisruptionMode lets the pods of a group be evicted only together.
@@ -766,7 +657,7 @@ type AllDisruptionMode struct {
 
 func (x *AllDisruptionMode) Reset() {
 	*x = AllDisruptionMode{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[13]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +669,7 @@ func (x *AllDisruptionMode) String() string {
 func (*AllDisruptionMode) ProtoMessage() {}
 
 func (x *AllDisruptionMode) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[13]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +682,7 @@ func (x *AllDisruptionMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllDisruptionMode.ProtoReflect.Descriptor instead.
 func (*AllDisruptionMode) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{13}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{11}
 }
 
 // PodGroupStatus is what the scheduler made of a group.
@@ -815,7 +706,7 @@ type PodGroupStatus struct {
 
 func (x *PodGroupStatus) Reset() {
 	*x = PodGroupStatus{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[14]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +718,7 @@ func (x *PodGroupStatus) String() string {
 func (*PodGroupStatus) ProtoMessage() {}
 
 func (x *PodGroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[14]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +731,7 @@ func (x *PodGroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodGroupStatus.ProtoReflect.Descriptor instead.
 func (*PodGroupStatus) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{14}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PodGroupStatus) GetConditions() []*v1.Condition {
@@ -898,7 +789,7 @@ type PodGroupResourceClaimStatus struct {
 
 func (x *PodGroupResourceClaimStatus) Reset() {
 	*x = PodGroupResourceClaimStatus{}
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[15]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +801,7 @@ func (x *PodGroupResourceClaimStatus) String() string {
 func (*PodGroupResourceClaimStatus) ProtoMessage() {}
 
 func (x *PodGroupResourceClaimStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[15]
+	mi := &file_trireme_scheduling_v1_pod_group_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +814,7 @@ func (x *PodGroupResourceClaimStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodGroupResourceClaimStatus.ProtoReflect.Descriptor instead.
 func (*PodGroupResourceClaimStatus) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{15}
+	return file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PodGroupResourceClaimStatus) GetName() string {
@@ -944,16 +835,16 @@ var File_trireme_scheduling_v1_pod_group_proto protoreflect.FileDescriptor
 
 const file_trireme_scheduling_v1_pod_group_proto_rawDesc = "" +
 	"\n" +
-	"%trireme/scheduling/v1/pod_group.proto\x12\x15trireme.scheduling.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\x93\x03\n" +
+	"%trireme/scheduling/v1/pod_group.proto\x12\x15trireme.scheduling.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xfa\x02\n" +
 	"\bPodGroup\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12?\n" +
 	"\x04spec\x18\x02 \x01(\v2#.trireme.scheduling.v1.PodGroupSpecB\x06\xaa\xbb\x18\x02\b\x01R\x04spec\x12=\n" +
-	"\x06status\x18\x03 \x01(\v2%.trireme.scheduling.v1.PodGroupStatusR\x06status:\xcd\x01\xa2\xbb\x18\xc8\x01\n" +
+	"\x06status\x18\x03 \x01(\v2%.trireme.scheduling.v1.PodGroupStatusR\x06status:\xb4\x01\xa2\xbb\x18\xaf\x01\n" +
 	"\n" +
-	"scheduling\x12\x02v1\x1a\bPodGroup\"\tpodgroups(\x012\x02pg:\x19scheduling.k8s.io/v1beta1:\x1ascheduling.k8s.io/v1alpha3:\x1ascheduling.k8s.io/v1alpha2B\b\n" +
+	"scheduling\x12\x02v1\x1a\bPodGroup\"\tpodgroups(\x012\x02pg:\x19scheduling.k8s.io/v1beta1:\x1ascheduling.k8s.io/v1alpha3B\b\n" +
 	"\x06POLICYB1\n" +
 	"\tMIN-COUNT\x12$.spec.schedulingPolicy.gang.minCountB\v\n" +
-	"\tSCHEDULED\"\x80\b\n" +
+	"\tSCHEDULED\x88\x01\x02\"\xad\a\n" +
 	"\fPodGroupSpec\x12U\n" +
 	"\x1fparent_composite_pod_group_name\x18\x01 \x01(\tB\n" +
 	"\xaa\xbb\x18\x06\x18\x01 \x01(\x06H\x00R\x1bparentCompositePodGroupName\x88\x01\x01\x12U\n" +
@@ -964,21 +855,15 @@ const file_trireme_scheduling_v1_pod_group_proto_rawDesc = "" +
 	"\x0fdisruption_mode\x18\x06 \x01(\v2%.trireme.scheduling.v1.DisruptionModeB\x17\xaa\xbb\x18\x13\x12\r{\"single\":{}}\x18\x01 \x01R\x0edisruptionMode\x12=\n" +
 	"\x13priority_class_name\x18\a \x01(\tB\b\xaa\xbb\x18\x04\x18\x01(\x06H\x01R\x11priorityClassName\x88\x01\x01\x12-\n" +
 	"\bpriority\x18\b \x01(\x05B\f\xaa\xbb\x18\b\x18\x018\x80\x94\xeb\xdc\x03H\x02R\bpriority\x88\x01\x01\x12W\n" +
-	"\x11preemption_policy\x18\t \x01(\tB%\xaa\xbb\x18!\x18\x01 \x01Z\x14PreemptLowerPriorityZ\x05NeverH\x03R\x10preemptionPolicy\x88\x01\x01\x12o\n" +
-	"\x16pod_group_template_ref\x18\n" +
-	" \x01(\v20.trireme.scheduling.v1.PodGroupTemplateReferenceB\b\xaa\xbb\x18\x04\x18\x01 \x01R\x13podGroupTemplateRefB\"\n" +
+	"\x11preemption_policy\x18\t \x01(\tB%\xaa\xbb\x18!\x18\x01 \x01Z\x14PreemptLowerPriorityZ\x05NeverH\x03R\x10preemptionPolicy\x88\x01\x01B\"\n" +
 	" _parent_composite_pod_group_nameB\x16\n" +
 	"\x14_priority_class_nameB\v\n" +
 	"\t_priorityB\x14\n" +
-	"\x12_preemption_policy\"q\n" +
+	"\x12_preemption_policyJ\x04\b\n" +
+	"\x10\vR\x16pod_group_template_ref\"q\n" +
 	"\x11WorkloadReference\x12-\n" +
 	"\rworkload_name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\fworkloadName\x12-\n" +
-	"\rtemplate_name\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\ftemplateName\"y\n" +
-	"\x19PodGroupTemplateReference\x12\\\n" +
-	"\bworkload\x18\x01 \x01(\v28.trireme.scheduling.v1.WorkloadPodGroupTemplateReferenceB\x06\xaa\xbb\x18\x02\b\x01R\bworkload\"\x93\x01\n" +
-	"!WorkloadPodGroupTemplateReference\x12-\n" +
-	"\rworkload_name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x06R\fworkloadName\x12?\n" +
-	"\x17pod_group_template_name\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x14podGroupTemplateName\"\xfe\x01\n" +
+	"\rtemplate_name\x18\x02 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\ftemplateName\"\xfe\x01\n" +
 	"\x18PodGroupSchedulingPolicy\x12J\n" +
 	"\x05basic\x18\x01 \x01(\v2,.trireme.scheduling.v1.BasicSchedulingPolicyB\x06\xaa\xbb\x18\x02\x18\x01R\x05basic\x12?\n" +
 	"\x04gang\x18\x02 \x01(\v2+.trireme.scheduling.v1.GangSchedulingPolicyR\x04gang:U\xb2\xbb\x18Q\n" +
@@ -995,10 +880,11 @@ const file_trireme_scheduling_v1_pod_group_proto_rawDesc = "" +
 	"\x13resource_claim_name\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x00R\x11resourceClaimName\x88\x01\x01\x12L\n" +
 	"\x1cresource_claim_template_name\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x01R\x19resourceClaimTemplateName\x88\x01\x01B\x16\n" +
 	"\x14_resource_claim_nameB\x1f\n" +
-	"\x1d_resource_claim_template_name\"\x91\x01\n" +
+	"\x1d_resource_claim_template_name\"\xe8\x01\n" +
 	"\x0eDisruptionMode\x12C\n" +
 	"\x06single\x18\x01 \x01(\v2+.trireme.scheduling.v1.SingleDisruptionModeR\x06single\x12:\n" +
-	"\x03all\x18\x02 \x01(\v2(.trireme.scheduling.v1.AllDisruptionModeR\x03all\"\x16\n" +
+	"\x03all\x18\x02 \x01(\v2(.trireme.scheduling.v1.AllDisruptionModeR\x03all:U\xb2\xbb\x18Q\n" +
+	"!has(self.single) != has(self.all)\x12,must specify exactly one of: `single`, `all`\"\x16\n" +
 	"\x14SingleDisruptionMode\"\x13\n" +
 	"\x11AllDisruptionMode\"\xbb\x02\n" +
 	"\x0ePodGroupStatus\x12F\n" +
@@ -1030,50 +916,46 @@ func file_trireme_scheduling_v1_pod_group_proto_rawDescGZIP() []byte {
 	return file_trireme_scheduling_v1_pod_group_proto_rawDescData
 }
 
-var file_trireme_scheduling_v1_pod_group_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_trireme_scheduling_v1_pod_group_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_trireme_scheduling_v1_pod_group_proto_goTypes = []any{
-	(*PodGroup)(nil),                          // 0: trireme.scheduling.v1.PodGroup
-	(*PodGroupSpec)(nil),                      // 1: trireme.scheduling.v1.PodGroupSpec
-	(*WorkloadReference)(nil),                 // 2: trireme.scheduling.v1.WorkloadReference
-	(*PodGroupTemplateReference)(nil),         // 3: trireme.scheduling.v1.PodGroupTemplateReference
-	(*WorkloadPodGroupTemplateReference)(nil), // 4: trireme.scheduling.v1.WorkloadPodGroupTemplateReference
-	(*PodGroupSchedulingPolicy)(nil),          // 5: trireme.scheduling.v1.PodGroupSchedulingPolicy
-	(*BasicSchedulingPolicy)(nil),             // 6: trireme.scheduling.v1.BasicSchedulingPolicy
-	(*GangSchedulingPolicy)(nil),              // 7: trireme.scheduling.v1.GangSchedulingPolicy
-	(*PodGroupSchedulingConstraints)(nil),     // 8: trireme.scheduling.v1.PodGroupSchedulingConstraints
-	(*TopologyConstraint)(nil),                // 9: trireme.scheduling.v1.TopologyConstraint
-	(*PodGroupResourceClaim)(nil),             // 10: trireme.scheduling.v1.PodGroupResourceClaim
-	(*DisruptionMode)(nil),                    // 11: trireme.scheduling.v1.DisruptionMode
-	(*SingleDisruptionMode)(nil),              // 12: trireme.scheduling.v1.SingleDisruptionMode
-	(*AllDisruptionMode)(nil),                 // 13: trireme.scheduling.v1.AllDisruptionMode
-	(*PodGroupStatus)(nil),                    // 14: trireme.scheduling.v1.PodGroupStatus
-	(*PodGroupResourceClaimStatus)(nil),       // 15: trireme.scheduling.v1.PodGroupResourceClaimStatus
-	(*v1.ObjectMeta)(nil),                     // 16: trireme.meta.v1.ObjectMeta
-	(*v1.Condition)(nil),                      // 17: trireme.meta.v1.Condition
+	(*PodGroup)(nil),                      // 0: trireme.scheduling.v1.PodGroup
+	(*PodGroupSpec)(nil),                  // 1: trireme.scheduling.v1.PodGroupSpec
+	(*WorkloadReference)(nil),             // 2: trireme.scheduling.v1.WorkloadReference
+	(*PodGroupSchedulingPolicy)(nil),      // 3: trireme.scheduling.v1.PodGroupSchedulingPolicy
+	(*BasicSchedulingPolicy)(nil),         // 4: trireme.scheduling.v1.BasicSchedulingPolicy
+	(*GangSchedulingPolicy)(nil),          // 5: trireme.scheduling.v1.GangSchedulingPolicy
+	(*PodGroupSchedulingConstraints)(nil), // 6: trireme.scheduling.v1.PodGroupSchedulingConstraints
+	(*TopologyConstraint)(nil),            // 7: trireme.scheduling.v1.TopologyConstraint
+	(*PodGroupResourceClaim)(nil),         // 8: trireme.scheduling.v1.PodGroupResourceClaim
+	(*DisruptionMode)(nil),                // 9: trireme.scheduling.v1.DisruptionMode
+	(*SingleDisruptionMode)(nil),          // 10: trireme.scheduling.v1.SingleDisruptionMode
+	(*AllDisruptionMode)(nil),             // 11: trireme.scheduling.v1.AllDisruptionMode
+	(*PodGroupStatus)(nil),                // 12: trireme.scheduling.v1.PodGroupStatus
+	(*PodGroupResourceClaimStatus)(nil),   // 13: trireme.scheduling.v1.PodGroupResourceClaimStatus
+	(*v1.ObjectMeta)(nil),                 // 14: trireme.meta.v1.ObjectMeta
+	(*v1.Condition)(nil),                  // 15: trireme.meta.v1.Condition
 }
 var file_trireme_scheduling_v1_pod_group_proto_depIdxs = []int32{
-	16, // 0: trireme.scheduling.v1.PodGroup.metadata:type_name -> trireme.meta.v1.ObjectMeta
+	14, // 0: trireme.scheduling.v1.PodGroup.metadata:type_name -> trireme.meta.v1.ObjectMeta
 	1,  // 1: trireme.scheduling.v1.PodGroup.spec:type_name -> trireme.scheduling.v1.PodGroupSpec
-	14, // 2: trireme.scheduling.v1.PodGroup.status:type_name -> trireme.scheduling.v1.PodGroupStatus
+	12, // 2: trireme.scheduling.v1.PodGroup.status:type_name -> trireme.scheduling.v1.PodGroupStatus
 	2,  // 3: trireme.scheduling.v1.PodGroupSpec.workload_ref:type_name -> trireme.scheduling.v1.WorkloadReference
-	5,  // 4: trireme.scheduling.v1.PodGroupSpec.scheduling_policy:type_name -> trireme.scheduling.v1.PodGroupSchedulingPolicy
-	8,  // 5: trireme.scheduling.v1.PodGroupSpec.scheduling_constraints:type_name -> trireme.scheduling.v1.PodGroupSchedulingConstraints
-	10, // 6: trireme.scheduling.v1.PodGroupSpec.resource_claims:type_name -> trireme.scheduling.v1.PodGroupResourceClaim
-	11, // 7: trireme.scheduling.v1.PodGroupSpec.disruption_mode:type_name -> trireme.scheduling.v1.DisruptionMode
-	3,  // 8: trireme.scheduling.v1.PodGroupSpec.pod_group_template_ref:type_name -> trireme.scheduling.v1.PodGroupTemplateReference
-	4,  // 9: trireme.scheduling.v1.PodGroupTemplateReference.workload:type_name -> trireme.scheduling.v1.WorkloadPodGroupTemplateReference
-	6,  // 10: trireme.scheduling.v1.PodGroupSchedulingPolicy.basic:type_name -> trireme.scheduling.v1.BasicSchedulingPolicy
-	7,  // 11: trireme.scheduling.v1.PodGroupSchedulingPolicy.gang:type_name -> trireme.scheduling.v1.GangSchedulingPolicy
-	9,  // 12: trireme.scheduling.v1.PodGroupSchedulingConstraints.topology:type_name -> trireme.scheduling.v1.TopologyConstraint
-	12, // 13: trireme.scheduling.v1.DisruptionMode.single:type_name -> trireme.scheduling.v1.SingleDisruptionMode
-	13, // 14: trireme.scheduling.v1.DisruptionMode.all:type_name -> trireme.scheduling.v1.AllDisruptionMode
-	17, // 15: trireme.scheduling.v1.PodGroupStatus.conditions:type_name -> trireme.meta.v1.Condition
-	15, // 16: trireme.scheduling.v1.PodGroupStatus.resource_claim_statuses:type_name -> trireme.scheduling.v1.PodGroupResourceClaimStatus
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 4: trireme.scheduling.v1.PodGroupSpec.scheduling_policy:type_name -> trireme.scheduling.v1.PodGroupSchedulingPolicy
+	6,  // 5: trireme.scheduling.v1.PodGroupSpec.scheduling_constraints:type_name -> trireme.scheduling.v1.PodGroupSchedulingConstraints
+	8,  // 6: trireme.scheduling.v1.PodGroupSpec.resource_claims:type_name -> trireme.scheduling.v1.PodGroupResourceClaim
+	9,  // 7: trireme.scheduling.v1.PodGroupSpec.disruption_mode:type_name -> trireme.scheduling.v1.DisruptionMode
+	4,  // 8: trireme.scheduling.v1.PodGroupSchedulingPolicy.basic:type_name -> trireme.scheduling.v1.BasicSchedulingPolicy
+	5,  // 9: trireme.scheduling.v1.PodGroupSchedulingPolicy.gang:type_name -> trireme.scheduling.v1.GangSchedulingPolicy
+	7,  // 10: trireme.scheduling.v1.PodGroupSchedulingConstraints.topology:type_name -> trireme.scheduling.v1.TopologyConstraint
+	10, // 11: trireme.scheduling.v1.DisruptionMode.single:type_name -> trireme.scheduling.v1.SingleDisruptionMode
+	11, // 12: trireme.scheduling.v1.DisruptionMode.all:type_name -> trireme.scheduling.v1.AllDisruptionMode
+	15, // 13: trireme.scheduling.v1.PodGroupStatus.conditions:type_name -> trireme.meta.v1.Condition
+	13, // 14: trireme.scheduling.v1.PodGroupStatus.resource_claim_statuses:type_name -> trireme.scheduling.v1.PodGroupResourceClaimStatus
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_trireme_scheduling_v1_pod_group_proto_init() }
@@ -1082,15 +964,15 @@ func file_trireme_scheduling_v1_pod_group_proto_init() {
 		return
 	}
 	file_trireme_scheduling_v1_pod_group_proto_msgTypes[1].OneofWrappers = []any{}
-	file_trireme_scheduling_v1_pod_group_proto_msgTypes[10].OneofWrappers = []any{}
-	file_trireme_scheduling_v1_pod_group_proto_msgTypes[15].OneofWrappers = []any{}
+	file_trireme_scheduling_v1_pod_group_proto_msgTypes[8].OneofWrappers = []any{}
+	file_trireme_scheduling_v1_pod_group_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trireme_scheduling_v1_pod_group_proto_rawDesc), len(file_trireme_scheduling_v1_pod_group_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
