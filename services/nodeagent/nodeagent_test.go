@@ -306,7 +306,7 @@ func TestGatewayAwayMeanwhile(t *testing.T) {
 	// The agent's attempts to write that the container ended are what tells that it did.
 	attempts := make(chan struct{}, 1000)
 	c.gateway.SetFault(func(op apitest.Operation) error {
-		if op.Name == "get" && op.Key == "/trireme/core/pods/default/short" {
+		if op.Name == "commit" && op.Key == "/trireme/core/pods/default/short" {
 			select {
 			case attempts <- struct{}{}:
 			default:

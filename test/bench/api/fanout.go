@@ -33,11 +33,6 @@ func (d *driver) fanOut(ctx context.Context, results *measure.Results, ceiling f
 	if err != nil {
 		return err
 	}
-	// The same writes without watchers, so that what an event costs can be told from what the write does.
-	alone, err := d.offer(ctx, conns, 0, float64(d.rates))
-	if err != nil {
-		return err
-	}
 	if d.neverRead > 0 {
 		stop, err := d.neverReading(ctx)
 		defer stop()
@@ -45,15 +40,12 @@ func (d *driver) fanOut(ctx context.Context, results *measure.Results, ceiling f
 			return err
 		}
 	}
-	var best, sum rate
+	var best rate
 	for offered, misses := float64(d.rates), 0; misses < 2 && (d.most == 0 || offered <= float64(d.most)); offered *= 1.25 {
 		r, err := d.offer(ctx, conns, d.watchers, offered)
 		if err != nil {
 			return err
 		}
-		sum.events += r.events
-		sum.gateway += r.gateway - time.Duration(r.writes)*alone.perWrite()
-		sum.driver += r.driver - time.Duration(r.writes)*alone.driver/time.Duration(alone.writes)
 		fmt.Fprintf(os.Stderr, "offered %.0f pods/s: %.0f writes/s, %.0f events/s delivered, p50 %s, p99 %s; processor time %.2f gateway, %.2f driver, %.2f etcd\n",
 			offered, r.writesPerSecond, r.delivered, r.p50.Round(time.Millisecond), r.p99.Round(time.Millisecond),
 			r.gateway.Seconds()/r.took.Seconds(), r.driver.Seconds()/r.took.Seconds(), r.etcd.Seconds()/r.took.Seconds())
@@ -67,12 +59,11 @@ func (d *driver) fanOut(ctx context.Context, results *measure.Results, ceiling f
 			misses++ // the writers are at their limit
 		}
 	}
+	// Unlike a rate these mean something on a machine that does other work.
 	if d.pid != 0 {
-		// Unlike a rate these mean something on a machine that does other work.
-		results.Add("api.write_gateway_us", float64(alone.perWrite().Nanoseconds())/1000, "us", 0)
-		results.Add("api.fanout_gateway_us_per_event", float64(sum.gateway.Nanoseconds())/1000/float64(max(sum.events, 1)), "us", 0)
+		results.Add("api.fanout_gateway_us_per_event", best.perEvent(best.gateway), "us", 0)
 	}
-	results.Add("api.fanout_client_us_per_event", float64(sum.driver.Nanoseconds())/1000/float64(max(sum.events, 1)), "us", 0)
+	results.Add("api.fanout_client_us_per_event", best.perEvent(best.driver), "us", 0)
 	results.Add("api.fanout_sustained_events_per_s", best.delivered, "1/s", ceiling)
 	results.Add("api.fanout_p99_ms", float64(best.p99.Microseconds())/1000, "ms", 0)
 	results.Add("api.fanout_p50_ms", float64(best.p50.Microseconds())/1000, "ms", 0)
@@ -88,8 +79,10 @@ type rate struct {
 	gateway, driver, etcd      time.Duration // of processors
 }
 
-// perWrite is the gateway's processor time for a write.
-func (r rate) perWrite() time.Duration { return r.gateway / time.Duration(max(r.writes, 1)) }
+// perEvent is the share of each event delivered in a processor time, in microseconds.
+func (r rate) perEvent(t time.Duration) float64 {
+	return float64(t.Nanoseconds()) / 1000 / float64(max(r.events, 1))
+}
 
 // usage is how long the processes have computed so far.
 func (d *driver) usage() (gateway, own, etcd time.Duration, err error) {

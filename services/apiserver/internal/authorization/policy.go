@@ -26,9 +26,13 @@ var policy = map[string][]rule{
 		{verbs: read, resources: "*"},
 		{verbs: "create", resources: "pods/binding pods/eviction"},
 		{verbs: "delete", resources: "pods"}, // preemption
+<<<<<<< HEAD
 		{verbs: "update patch", resources: "pods/status podgroups.scheduling.k8s.io/status queues.scheduling.trireme.dev/status components.component.trireme.dev/status"},
 		{verbs: "update patch", resources: "resourceclaims.resource.k8s.io resourceclaims.resource.k8s.io/status"},
 		{verbs: "update patch", resources: "persistentvolumeclaims persistentvolumes"}, // binding of volumes
+=======
+		{verbs: "update patch", resources: "pods/status podgroups.scheduling.k8s.io/status components.component.trireme.dev/status"},
+>>>>>>> main
 		{verbs: "create update patch", resources: "events"},
 		{verbs: write, resources: "leases.coordination.k8s.io", namespace: "kube-system"},
 		{verbs: write, resources: "components.component.trireme.dev"},
@@ -37,8 +41,8 @@ var policy = map[string][]rule{
 		// The garbage collector and the end of namespaces reach everything, Secrets too.
 		{verbs: read + " update patch delete deletecollection", resources: "* secrets"},
 		{verbs: "update patch", resources: "*/status */scale"},
-		{verbs: "create", resources: "pods replicasets.apps controllerrevisions.apps jobs.batch podgroups.scheduling.k8s.io"},
-		{verbs: "create", resources: "configmaps serviceaccounts endpoints endpointslices.discovery.k8s.io persistentvolumes persistentvolumeclaims"},
+		{verbs: "create", resources: "pods replicasets.apps podgroups.scheduling.k8s.io"},
+		{verbs: "create", resources: "configmaps serviceaccounts"},
 		{verbs: "create", resources: "pods/eviction"},
 		{verbs: "create", resources: "events"},
 		{verbs: "create", resources: "leases.coordination.k8s.io", namespace: "kube-system"},

@@ -351,7 +351,7 @@ func TestCheckerFindsWhatIsNotLinearizable(t *testing.T) {
 	}{
 		"nothing":     {nil, porcupine.Ok},
 		"stale reads": {func(s storage.Store) storage.Store { return &stale{Store: s} }, porcupine.Illegal},
-		"lost writes": {forgetOne, porcupine.Illegal},
+		"lost writes": {forgetMany, porcupine.Illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
