@@ -26,13 +26,8 @@ var policy = map[string][]rule{
 		{verbs: read, resources: "*"},
 		{verbs: "create", resources: "pods/binding pods/eviction"},
 		{verbs: "delete", resources: "pods"}, // preemption
-<<<<<<< HEAD
 		{verbs: "update patch", resources: "pods/status podgroups.scheduling.k8s.io/status queues.scheduling.trireme.dev/status components.component.trireme.dev/status"},
-		{verbs: "update patch", resources: "resourceclaims.resource.k8s.io resourceclaims.resource.k8s.io/status"},
 		{verbs: "update patch", resources: "persistentvolumeclaims persistentvolumes"}, // binding of volumes
-=======
-		{verbs: "update patch", resources: "pods/status podgroups.scheduling.k8s.io/status components.component.trireme.dev/status"},
->>>>>>> main
 		{verbs: "create update patch", resources: "events"},
 		{verbs: write, resources: "leases.coordination.k8s.io", namespace: "kube-system"},
 		{verbs: write, resources: "components.component.trireme.dev"},
