@@ -45,9 +45,6 @@ func (t *maxTree) set(leaf int, score int64) {
 	}
 }
 
-// at is the score of a leaf.
-func (t *maxTree) at(leaf int) int64 { return t.score[t.leaves+leaf] }
-
 // best returns the first leaf with the best score from start on, round the end; false where there is no candidate.
 func (t *maxTree) best(start int) (int, bool) {
 	top := t.score[1]

@@ -237,11 +237,11 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 	if len(j.fits) > 0 {
 		now.NodeName = j.fits[0].GetNodeName()
 	}
-	about, subject := j, pod
 	a.s.judged = a.judged(t, j, pod)
 	switch {
 	case w.Entity.IsGroup() && a.s.group != nil:
-		if about, subject, err = a.wholeGroup(t, &w.Entity); err != nil {
+		about, subject, err := a.wholeGroup(t, &w.Entity)
+		if err != nil {
 			return err
 		}
 		if about != nil {
