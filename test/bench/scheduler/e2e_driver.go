@@ -29,7 +29,7 @@ const (
 type driver struct {
 	cluster *local.Cluster
 	conns   []*grpc.ClientConn
-	pods    []corev1.PodServiceClient // one of each connection
+	pods    []*client.Resource[*corev1.Pod] // through each connection
 }
 
 func newDriver(cluster *local.Cluster) (*driver, error) {
@@ -41,7 +41,7 @@ func newDriver(cluster *local.Cluster) (*driver, error) {
 			return nil, err
 		}
 		d.conns = append(d.conns, conn)
-		d.pods = append(d.pods, corev1.NewPodServiceClient(conn))
+		d.pods = append(d.pods, client.For[*corev1.Pod](conn))
 	}
 	return d, nil
 }
@@ -131,7 +131,7 @@ func (d *driver) flight(ctx context.Context, bound <-chan boundAt, pods []*corev
 				due[i] = begun.Add(time.Duration(i) * time.Second / time.Duration(perSecond))
 				time.Sleep(time.Until(due[i]))
 			}
-			_, err := d.pods[i%len(d.pods)].Create(ctx, &corev1.CreatePodRequest{Object: pods[i]})
+			_, err := d.pods[i%len(d.pods)].Create(ctx, pods[i])
 			return err
 		})
 	}()
