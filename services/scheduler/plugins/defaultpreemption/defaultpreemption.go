@@ -47,6 +47,8 @@ type Plugin struct {
 	handle framework.Handle
 	args   Args
 	found  memory
+	// unknown is reused from search to search.
+	unknown []int32
 
 	mu sync.Mutex
 	// making are the pods for which room is being made, by uid; they are not tried meanwhile.
@@ -99,12 +101,8 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 	if why := p.ineligible(pod, rejected); why != "" {
 		return nil, framework.NewStatus(framework.Unschedulable, "preemption: not eligible due to "+why)
 	}
-	open := rejected.Resolvable()
-	s := search{
-		plugin: p, state: state, pod: pod, snapshot: p.handle.Snapshot(), budgets: p.budgets(),
-		reasons: map[string]int{notHelpful: rejected.Count() - len(open)},
-	}
-	best, err := s.run(open)
+	s := search{plugin: p, state: state, pod: pod, snapshot: p.handle.Snapshot(), budgets: p.budgets(), open: rejected.Resolvable()}
+	best, err := s.run()
 	if err != nil {
 		return nil, framework.AsStatus(err)
 	}
@@ -164,17 +162,38 @@ func (p *Plugin) makeRoom(ctx context.Context, pod *framework.PodInfo, c *candid
 	p.making[pod.UID()] = struct{}{}
 	p.mu.Unlock()
 	// What was begun is finished even where the scheduler stops leading meanwhile: half of it would be worth nothing.
-	go p.evictAll(context.WithoutCancel(ctx), pod, node, victims)
+	ctx = context.WithoutCancel(ctx)
+	last := len(victims) - 1
+	p.handle.Beside(pod, func() error { return p.evictAll(ctx, pod, node, victims[:last]) }, func(err error) {
+		p.mu.Lock()
+		delete(p.making, pod.UID())
+		p.mu.Unlock()
+		if err != nil {
+			p.failed(pod, err)
+			return
+		}
+		p.handle.Beside(pod, func() error { return p.evict(ctx, pod, node, victims[last]) }, func(err error) {
+			if err != nil {
+				p.failed(pod, err)
+			}
+		})
+	})
 }
 
-func (p *Plugin) evictAll(ctx context.Context, pod *framework.PodInfo, node string, victims []*framework.PodInfo) {
-	last := len(victims) - 1
+// failed has the pod try again, now that room was not made.
+func (p *Plugin) failed(pod *framework.PodInfo, err error) {
+	p.handle.Event(pod.Pod, "Warning", "FailedPreemption", err.Error())
+	p.handle.Activate(pod)
+}
+
+// evictAll takes the victims away at once, and returns the last error.
+func (p *Plugin) evictAll(ctx context.Context, pod *framework.PodInfo, node string, victims []*framework.PodInfo) error {
 	var (
 		all    sync.WaitGroup
 		mu     sync.Mutex
 		failed error
 	)
-	for _, v := range victims[:last] {
+	for _, v := range victims {
 		all.Go(func() {
 			if err := p.evict(ctx, pod, node, v); err != nil {
 				mu.Lock()
@@ -184,16 +203,7 @@ func (p *Plugin) evictAll(ctx context.Context, pod *framework.PodInfo, node stri
 		})
 	}
 	all.Wait()
-	p.mu.Lock()
-	delete(p.making, pod.UID())
-	p.mu.Unlock()
-	if failed == nil {
-		failed = p.evict(ctx, pod, node, victims[last])
-	}
-	if failed != nil {
-		p.handle.Event(pod.Pod, "Warning", "FailedPreemption", failed.Error())
-		p.handle.Activate(pod)
-	}
+	return failed
 }
 
 // evict takes one victim away, by the way that its state allows: one that is not bound yet is only let go of.
