@@ -31,6 +31,7 @@ type Snapshot struct {
 	counters   counters
 	journal    journal
 	books      Books
+	assumed    []Assignment
 }
 
 type zone struct {
@@ -123,7 +124,11 @@ func (s *Snapshot) Assume(pod *PodInfo, node string) {
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, 1)
 	s.charge(pod, 1)
+	s.assumed = append(s.assumed, Assignment{Pod: pod, Node: node})
 }
+
+// Assumed are the pods that Assume put on nodes and Forget did not take off again, in that order. Not to be changed.
+func (s *Snapshot) Assumed() []Assignment { return s.assumed }
 
 // Forget takes back Assume, and takes off a pod in thought. Called in the reverse order of Assume, it leaves no trace.
 func (s *Snapshot) Forget(pod *PodInfo, node string) error {
@@ -134,6 +139,12 @@ func (s *Snapshot) Forget(pod *PodInfo, node string) error {
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, -1)
 	s.charge(pod, -1)
+	for i, a := range slices.Backward(s.assumed) {
+		if a.Pod == pod {
+			s.assumed = slices.Delete(s.assumed, i, i+1)
+			break
+		}
+	}
 	return nil
 }
 
