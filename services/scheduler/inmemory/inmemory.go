@@ -7,12 +7,15 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"trireme.dev/client/selector"
 	"trireme.dev/kit/daemon"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
@@ -29,7 +32,7 @@ import (
 type Config struct {
 	// Profile of the scheduler; the default one where it has no plugins.
 	Profile framework.Profile
-	// Objects are the listers that plugins may ask for, by kind.
+	// Objects are the listers that plugins may ask for, by kind; that of groups is there anyway.
 	Objects map[string]any
 	// Seed says where ties begin.
 	Seed uint64
@@ -49,6 +52,7 @@ type Scheduler struct {
 
 	mu       sync.Mutex
 	pods     map[string]*corev1.Pod // by uid
+	groups   map[framework.GroupKey]*schedulingv1.PodGroup
 	bound    []*corev1.Binding
 	boundNow chan struct{}
 }
@@ -58,8 +62,10 @@ func New(cfg Config) (*Scheduler, error) {
 	if len(cfg.Profile.Plugins) == 0 {
 		cfg.Profile = plugins.Default("default-scheduler")
 	}
-	s := &Scheduler{cfg: cfg, pods: make(map[string]*corev1.Pod), boundNow: make(chan struct{}, 1)}
-	fw, err := runtime.New(cfg.Profile, runtime.Deps{Binder: binder{s}, Evictor: evictor{s}, Objects: cfg.Objects})
+	s := &Scheduler{cfg: cfg, pods: make(map[string]*corev1.Pod), groups: make(map[framework.GroupKey]*schedulingv1.PodGroup), boundNow: make(chan struct{}, 1)}
+	objects := map[string]any{"PodGroup": groupLister{s}}
+	maps.Copy(objects, cfg.Objects)
+	fw, err := runtime.New(cfg.Profile, runtime.Deps{Binder: binder{s}, Evictor: evictor{s}, Objects: objects})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +101,20 @@ func (s *Scheduler) Run(ctx context.Context) error {
 func (s *Scheduler) Node(before, after *corev1.Node) { s.intake.Node(before, after) }
 
 // Group takes in a change of a group in the same way.
-func (s *Scheduler) Group(before, after *schedulingv1.PodGroup) { s.intake.Group(before, after) }
+func (s *Scheduler) Group(before, after *schedulingv1.PodGroup) {
+	s.mu.Lock()
+	if after != nil {
+		s.groups[keyOf(after)] = after
+	} else {
+		delete(s.groups, keyOf(before))
+	}
+	s.mu.Unlock()
+	s.intake.Group(before, after)
+}
+
+func keyOf(g *schedulingv1.PodGroup) framework.GroupKey {
+	return framework.GroupKey{Namespace: g.GetMetadata().GetNamespace(), Name: g.GetMetadata().GetName()}
+}
 
 // Queue takes in a change of a Queue object in the same way.
 func (s *Scheduler) Queue(before, after *schedulingv1.Queue) { s.intake.QueueObject(before, after) }
@@ -127,6 +146,31 @@ func (s *Scheduler) Snapshot() (*framework.Snapshot, error) {
 	var snapshot cache.Snapshot
 	err := s.cache.Update(&snapshot)
 	return &snapshot.Snapshot, err
+}
+
+// groupLister implements framework.Lister.
+type groupLister struct{ s *Scheduler }
+
+// Get implements framework.Lister.
+func (l groupLister) Get(namespace, name string) (*schedulingv1.PodGroup, bool) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	g, ok := l.s.groups[framework.GroupKey{Namespace: namespace, Name: name}]
+	return g, ok
+}
+
+// List implements framework.Lister.
+func (l groupLister) List(namespace string, labels *selector.Labels) []*schedulingv1.PodGroup {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	var out []*schedulingv1.PodGroup
+	for key, g := range l.s.groups {
+		if (namespace == "" || key.Namespace == namespace) && (labels == nil || labels.Matches(g.GetMetadata().GetLabels())) {
+			out = append(out, g)
+		}
+	}
+	slices.SortFunc(out, func(a, b *schedulingv1.PodGroup) int { return strings.Compare(keyOf(a).String(), keyOf(b).String()) })
+	return out
 }
 
 // binder implements framework.Binder.

@@ -110,8 +110,11 @@ func (d *Decider) batched(state *framework.CycleState, pod *framework.PodInfo, p
 		key = append(append(key, 0), p.Name...)
 	}
 	if d.fw.Nominator().Len() > 0 {
-		// Who goes before whom depends on priorities, which the signature does not hold.
+		// Who goes before whom depends on priorities and groups, which the signature does not hold.
 		key = binary.AppendVarint(append(key, 1), int64(pod.Priority()))
+		if group, ok := pod.Group(); ok {
+			key = append(key, group.String()...)
+		}
 	}
 	signEpoch := d.fw.SignEpoch(pod, d.snapshot)
 	b := d.batches.find(key)

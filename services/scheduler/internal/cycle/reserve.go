@@ -59,7 +59,9 @@ func (d *Decider) reserveOne(b *batch, state *framework.CycleState, pod *framewo
 	}
 	node := d.snapshot.Nodes()[b.positions[k]]
 	// Whoever asks: a pod that is nominated itself is looked after in choose.
-	ahead := slices.DeleteFunc(slices.Clone(d.fw.Nominated(node.Name())), func(n *framework.PodInfo) bool { return n.Priority() < pod.Priority() })
+	ahead := slices.DeleteFunc(slices.Clone(d.fw.Nominated(node.Name())), func(n *framework.PodInfo) bool {
+		return n.Priority() < pod.Priority() || n.SameGroup(pod)
+	})
 	if len(ahead) == 0 {
 		return nil
 	}

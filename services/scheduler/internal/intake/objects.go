@@ -27,6 +27,7 @@ func Objects(f *informer.Factory) map[string]any {
 		"StorageClass":          informer.Of[*storagev1.StorageClass](f, informer.Config{}).Lister(),
 		"CSINode":               informer.Of[*storagev1.CSINode](f, informer.Config{}).Lister(),
 
+		"PodGroup":            informer.Of[*schedulingv1.PodGroup](f, informer.Config{}).Lister(),
 		"PodDisruptionBudget": informer.Of[*policyv1.PodDisruptionBudget](f, informer.Config{}).Lister(),
 	}
 }

@@ -189,11 +189,12 @@ func (f *Framework) RunFiltersWith(state *framework.CycleState, pod *framework.P
 	return nil
 }
 
-// Ahead returns those of the nominated pods that go before pod: of its priority or more, and not itself.
+// Ahead returns those of the nominated pods that go before pod: of its priority or more, and neither itself nor of its group,
+// whose pods are placed one after the other, each first where room was made for it.
 func (f *Framework) Ahead(pod *framework.PodInfo, nominated []*framework.PodInfo) []*framework.PodInfo {
 	var out []*framework.PodInfo
 	for _, n := range nominated {
-		if n.UID() != pod.UID() && n.Priority() >= pod.Priority() {
+		if n.UID() != pod.UID() && n.Priority() >= pod.Priority() && !n.SameGroup(pod) {
 			out = append(out, n)
 		}
 	}

@@ -40,7 +40,7 @@ func (s *search) run(open []int32) (*candidate, error) {
 		return nil, nil
 	}
 	known := s.plugin.found.recall(s)
-	enough := max(len(open)*int(s.plugin.args.MinCandidateNodesPercentage)/100, int(s.plugin.args.MinCandidateNodesAbsolute), 1)
+	enough := s.plugin.args.enough(len(open))
 	var (
 		best         *candidate
 		count, spare int
