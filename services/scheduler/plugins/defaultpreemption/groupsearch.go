@@ -104,8 +104,7 @@ func (s *groupSearch) plan(placement *framework.Placement) (*plan, error) {
 		positions = s.nodes.Positions()
 	}
 	list := s.units.within(positions, s.number)
-	s.rules.protect(list)
-	placed, count, err := s.fewest(placement, list)
+	placed, count, err := s.fewest(placement, list, s.rules.protect(list))
 	if placed == nil || err != nil {
 		return nil, err
 	}
@@ -140,8 +139,8 @@ func (s *groupSearch) spare(p *plan, list []*unit) (err error) {
 }
 
 // fewest takes away as many of the units as the group needs gone, counted from the first, and returns where the group's pods
-// go then; none where it does not fit even without all of them.
-func (s *groupSearch) fewest(placement *framework.Placement, list []*unit) (placed []framework.Assignment, count int, err error) {
+// go then; none where it does not fit even without all of them. The first so many are unprotected.
+func (s *groupSearch) fewest(placement *framework.Placement, list []*unit, unprotected int) (placed []framework.Assignment, count int, err error) {
 	gone := 0
 	fits := func(n int) (bool, error) {
 		for ; gone < n; gone++ {
@@ -159,18 +158,20 @@ func (s *groupSearch) fewest(placement *framework.Placement, list []*unit) (plac
 		return ok, err
 	}
 	too := 0 // few
-	for n := min(s.need, len(list)); n > too; n = min(2*n, len(list)) {
+	for n := s.need; placed == nil; n *= 2 {
+		if too < unprotected {
+			n = min(n, unprotected) // rules are not broken where without that it fits
+		}
+		if n = min(n, len(list)); n == too {
+			return nil, 0, nil
+		}
 		ok, err := fits(n)
 		if err != nil {
 			return nil, 0, err
 		}
-		if ok {
-			break
+		if !ok {
+			too = n
 		}
-		too = n
-	}
-	if placed == nil {
-		return nil, 0, nil
 	}
 	for count-too > 1 {
 		middle := (too + count) / 2
@@ -248,32 +249,39 @@ func (s *groupSearch) beside(p *plan, u *unit) []framework.Assignment {
 // maxPolish bounds how many pods are placed while a plan is being polished.
 const maxPolish = 20_000
 
-// polish spares victims without which the group would fit as well if it went to other nodes of the placement.
+// polish spares victims without which the group would fit as well if it went to other nodes of the placement, until there is
+// none: to spare one may make another needless.
 func (s *groupSearch) polish(p *plan) error {
 	for _, u := range p.victims {
 		if err := s.take(u); err != nil {
 			return err
 		}
 	}
-	victims := p.victims[:0]
-	for n, u := range p.victims {
-		if n*s.need < maxPolish {
+	tries := maxPolish / s.need
+	for spared := true; spared; {
+		spared = false
+		victims := make([]*unit, 0, len(p.victims))
+		for _, u := range p.victims {
+			if tries--; tries < 0 {
+				victims = append(victims, u)
+				continue
+			}
 			s.put(u)
 			placed, ok, err := s.try(p.placement)
 			if err != nil {
 				return err
 			}
 			if ok {
-				p.assignments = placed
+				p.assignments, spared = placed, true
 				continue
 			}
 			if err := s.take(u); err != nil {
 				return err
 			}
+			victims = append(victims, u)
 		}
-		victims = append(victims, u)
+		p.victims = victims
 	}
-	p.victims = victims
 	return nil
 }
 

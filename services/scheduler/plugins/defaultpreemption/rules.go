@@ -144,11 +144,15 @@ func (r *rules) countSpare(key framework.GroupKey) int {
 	return stay - int(gang.GetMinCount())
 }
 
-// protect marks those of the units, in the order in which they go, that break a rule, and moves them behind the others.
-func (r *rules) protect(list []*unit) {
+// protect marks those of the units, in the order in which they go, that break a rule, and moves them behind the others. It
+// returns how many the others are.
+func (r *rules) protect(list []*unit) (unprotected int) {
 	left := r.allowances()
 	for _, u := range list {
 		u.protected = left.take(u) > 0
+		if !u.protected {
+			unprotected++
+		}
 	}
 	slices.SortStableFunc(list, func(a, b *unit) int {
 		switch {
@@ -159,4 +163,5 @@ func (r *rules) protect(list []*unit) {
 		}
 		return 1
 	})
+	return unprotected
 }

@@ -41,17 +41,19 @@ func unitsBelow(priority int32, self framework.GroupKey, nodes *framework.Snapsh
 				continue
 			}
 			var u *unit
-			if grouped && groups.whole(key) {
-				known := false
-				if u, known = wholes[key]; !known {
-					if u = wholeGroup(key, groups.get(key), nodes); u.priority >= priority {
-						u = nil
+			switch {
+			case grouped && groups.whole(key):
+				known, met := wholes[key]
+				if !met {
+					if known = wholeGroup(key, groups.get(key), nodes); known.priority >= priority {
+						known = nil
 					} else {
-						out.all = append(out.all, u)
+						out.all = append(out.all, known)
 					}
-					wholes[key] = u
+					wholes[key] = known
 				}
-			} else if p.Priority() < priority {
+				u = known
+			case p.Priority() < priority:
 				u = &unit{pods: []framework.Member{{Pod: p, Node: n}}, priority: p.Priority(), name: p.Name(), start: startOf(p)}
 				out.all = append(out.all, u)
 			}
@@ -82,14 +84,12 @@ func wholeGroup(key framework.GroupKey, object *schedulingv1.PodGroup, nodes *fr
 
 // compare orders units, the more important first: by priority; groups before pods; the larger group; what runs for longer.
 func (u *unit) compare(o *unit) int {
-	size := 0
+	size := cmp.Compare(len(o.pods), len(u.pods))
 	switch {
-	case u.whole != o.whole && u.whole:
+	case u.whole && !o.whole:
 		size = -1
-	case u.whole != o.whole:
+	case o.whole && !u.whole:
 		size = 1
-	default:
-		size = cmp.Compare(len(o.pods), len(u.pods))
 	}
 	return cmp.Or(cmp.Compare(o.priority, u.priority), size, cmp.Compare(u.start, o.start), strings.Compare(u.name, o.name))
 }
