@@ -32,7 +32,7 @@ func TestStartTimeOfBoundPodIsSeen(t *testing.T) {
 		},
 		Scheduled: in.Cache.Scheduled, OnGated: func(queue.Gated) {},
 	})
-	in.Node(nil, &corev1.Node{Metadata: &metav1.ObjectMeta{Name: "n"}, Spec: &corev1.NodeSpec{}, Status: &corev1.NodeStatus{}})
+	in.Change(nil, &corev1.Node{Metadata: &metav1.ObjectMeta{Name: "n"}, Spec: &corev1.NodeSpec{}, Status: &corev1.NodeStatus{}}, false)
 	pod := func(name, node string) *corev1.Pod {
 		return &corev1.Pod{
 			Metadata: &metav1.ObjectMeta{Namespace: "default", Name: name, Uid: name, Generation: 1},
@@ -41,12 +41,9 @@ func TestStartTimeOfBoundPodIsSeen(t *testing.T) {
 		}
 	}
 	bound := pod("bound", "n")
-	in.Pod(nil, bound, time.Now())
-	in.Pod(nil, pod("waits", ""), time.Now())
-	popped, err := in.Queue.Pop(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	in.Change(nil, bound, false)
+	in.Change(nil, pod("waits", ""), false)
+	popped := in.Queue.Pop()
 	in.Queue.Done(popped, queue.Outcome{Rejected: true, Plugins: []string{"NodeResourcesFit"}})
 
 	var snapshot cache.Snapshot
@@ -59,14 +56,14 @@ func TestStartTimeOfBoundPodIsSeen(t *testing.T) {
 	before := version()
 	started := proto.CloneOf(bound)
 	started.Status.StartTime = timestamppb.New(time.Unix(1000, 0))
-	in.Pod(bound, started, time.Time{})
+	in.Change(bound, started, false)
 	after := version()
 	if got := snapshot.Node("n").Pods[0].Pod.GetStatus().GetStartTime().GetSeconds(); got != 1000 || after == before {
 		t.Errorf("the pod began at %d, want 1000", got)
 	}
 	running := proto.CloneOf(started)
 	running.Status.Phase = "Running"
-	in.Pod(started, running, time.Time{})
+	in.Change(started, running, false)
 	if version() != after {
 		t.Error("a phase changed the snapshot")
 	}

@@ -53,6 +53,8 @@ type Plugin struct {
 	handle framework.Handle
 	args   Args
 	found  memory
+	// unknown is reused from search to search.
+	unknown []int32
 
 	mu sync.Mutex
 	// making are the pods for which room is being made, by uid, and the groups; they are not tried meanwhile.
@@ -111,12 +113,8 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 	if why := p.ineligible(pod, rejected); why != "" {
 		return nil, framework.NewStatus(framework.Unschedulable, "preemption: not eligible due to "+why)
 	}
-	open := rejected.Resolvable()
-	s := search{
-		plugin: p, state: state, pod: pod, snapshot: p.handle.Snapshot(), budgets: p.budgets(),
-		reasons: map[string]int{notHelpful: rejected.Count() - len(open)},
-	}
-	best, err := s.run(open)
+	s := search{plugin: p, state: state, pod: pod, snapshot: p.handle.Snapshot(), budgets: p.budgets(), open: rejected.Resolvable()}
+	best, err := s.run()
 	if err != nil {
 		return nil, framework.AsStatus(err)
 	}
@@ -166,8 +164,7 @@ func (p *Plugin) budgets() []*policyv1.PodDisruptionBudget {
 func (p *Plugin) makeRoom(ctx context.Context, pod *framework.PodInfo, c *candidate) {
 	p.clearNominations(c.node.Name(), pod)
 	p.takeAway(ctx, preemptor{
-		id: pod.UID(), pods: []*framework.PodInfo{pod},
-		what: fmt.Sprintf("pod %s on node %s", pod.UID(), c.node.Name()),
+		id: pod.UID(), pods: []*framework.PodInfo{pod}, what: fmt.Sprintf("pod %s on node %s", pod.UID(), c.node.Name()),
 	}, slices.Clone(c.victims))
 }
 
@@ -181,15 +178,15 @@ func (p *Plugin) clearNominations(node string, pod *framework.PodInfo) {
 	}
 }
 
-// preemptor is who pods give way to.
+// preemptor is who pods give way to: a pod, or the pods of a group.
 type preemptor struct {
 	id   string // in making
 	pods []*framework.PodInfo
 	what string // for people
 }
 
-// takeAway takes the victims away beside the cycle, the last of them after the others. Until then the preemptor is not tried;
-// then it waits for the last one's end, which no event can come too early for.
+// takeAway takes the victims away, the last of them after the others. Until then the preemptor is not tried; then it waits for
+// the last one's end, which no event can come too early for.
 func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []*framework.PodInfo) {
 	if p.handle.Evictor() == nil || len(victims) == 0 {
 		return
@@ -198,21 +195,42 @@ func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []*framewor
 	p.making[by.id] = struct{}{}
 	p.mu.Unlock()
 	// What was begun is finished even where the scheduler stops leading meanwhile: half of it would be worth nothing.
-	go p.evictAll(context.WithoutCancel(ctx), by, victims)
+	ctx = context.WithoutCancel(ctx)
+	last := len(victims) - 1
+	p.handle.Beside(by.pods[0], func() error { return p.evictAll(ctx, by, victims[:last]) }, func(err error) {
+		p.mu.Lock()
+		delete(p.making, by.id)
+		p.mu.Unlock()
+		if err != nil {
+			p.failed(by, err)
+			return
+		}
+		p.handle.Beside(by.pods[0], func() error { return p.evict(ctx, by, victims[last]) }, func(err error) {
+			if err != nil {
+				p.failed(by, err)
+			}
+		})
+	})
+}
+
+// failed has the preemptor try again, now that room was not made.
+func (p *Plugin) failed(by preemptor, err error) {
+	p.handle.Event(by.pods[0].Pod, "Warning", "FailedPreemption", err.Error())
+	p.handle.Activate(by.pods...)
 }
 
 // maxEvictions are under way at once for one preemptor.
 const maxEvictions = 32
 
-func (p *Plugin) evictAll(ctx context.Context, by preemptor, victims []*framework.PodInfo) {
-	last := len(victims) - 1
+// evictAll takes the victims away beside each other, and returns the last error.
+func (p *Plugin) evictAll(ctx context.Context, by preemptor, victims []*framework.PodInfo) error {
 	var (
 		all    sync.WaitGroup
 		mu     sync.Mutex
 		failed error
 	)
 	room := make(chan struct{}, maxEvictions)
-	for _, v := range victims[:last] {
+	for _, v := range victims {
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
@@ -224,16 +242,7 @@ func (p *Plugin) evictAll(ctx context.Context, by preemptor, victims []*framewor
 		})
 	}
 	all.Wait()
-	p.mu.Lock()
-	delete(p.making, by.id)
-	p.mu.Unlock()
-	if failed == nil {
-		failed = p.evict(ctx, by, victims[last])
-	}
-	if failed != nil {
-		p.handle.Event(by.pods[0].Pod, "Warning", "FailedPreemption", failed.Error())
-		p.handle.Activate(by.pods...)
-	}
+	return failed
 }
 
 // evict takes one victim away, by the way that its state allows: one that is not bound yet is only let go of.
