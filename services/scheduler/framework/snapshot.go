@@ -29,8 +29,10 @@ type Snapshot struct {
 	members    []bool // of within
 	namespaces map[string]map[string]string
 	counters   counters
+	groups     groupIndex
 	journal    journal
 	books      Books
+	assumed    []Assignment
 }
 
 type zone struct {
@@ -122,8 +124,13 @@ func (s *Snapshot) Assume(pod *PodInfo, node string) {
 	n.AddPod(pod)
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, 1)
+	s.groups.add(n, pod, 1)
 	s.charge(pod, 1)
+	s.assumed = append(s.assumed, Assignment{Pod: pod, Node: node})
 }
+
+// Assumed are the pods that Assume put on nodes and Forget did not take off again, in that order. Not to be changed.
+func (s *Snapshot) Assumed() []Assignment { return s.assumed }
 
 // Forget takes back Assume, and takes off a pod in thought. Called in the reverse order of Assume, it leaves no trace.
 func (s *Snapshot) Forget(pod *PodInfo, node string) error {
@@ -133,7 +140,14 @@ func (s *Snapshot) Forget(pod *PodInfo, node string) error {
 	}
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, -1)
+	s.groups.add(n, pod, -1)
 	s.charge(pod, -1)
+	for i, a := range slices.Backward(s.assumed) {
+		if a.Pod == pod {
+			s.assumed = slices.Delete(s.assumed, i, i+1)
+			break
+		}
+	}
 	return nil
 }
 
@@ -153,6 +167,7 @@ func (s *Snapshot) Put(info *NodeInfo) {
 		}
 		n = info.Clone()
 		n.Index = -1
+		s.groups.replace(n, nil, n.Pods)
 		s.byName[name] = n
 		s.place(n)
 		return
@@ -165,6 +180,7 @@ func (s *Snapshot) Put(info *NodeInfo) {
 	if i >= 0 {
 		s.counters.replace(s, i, n.Pods, info.Pods)
 	}
+	s.groups.replace(n, n.Pods, info.Pods)
 	n.CopyFrom(info)
 	n.Index = i
 	if i < 0 {
@@ -186,6 +202,7 @@ func (s *Snapshot) Put(info *NodeInfo) {
 // Drop forgets a node with all pods on it. Settle comes after the last.
 func (s *Snapshot) Drop(name string) {
 	if n := s.byName[name]; n != nil {
+		s.groups.replace(n, n.Pods, nil)
 		s.unplace(n)
 		delete(s.byName, name)
 	}

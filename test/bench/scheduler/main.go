@@ -46,6 +46,8 @@ func workloads() []workload {
 		{"gang_9x1000", gangs(1000, 9, rack)},
 		{"gang_10x5000", gangs(5000, 10, zone)},
 		{"gang1000", gang1000},
+		{"gang_preemption", gangPreemption("gang_preemption", "")},
+		{"gang_preemption_rack", gangPreemption("gang_preemption_rack", rack)},
 	}
 }
 
@@ -59,6 +61,8 @@ type bench struct {
 	times int
 	// binaries are run where all of it is.
 	binaries local.Binaries
+	// chosen and best are sums of scores, of the nodes that pods went to and of the best there were, over all workloads.
+	chosen, best int64
 }
 
 func main() {
@@ -110,6 +114,9 @@ func (b *bench) main(ctx context.Context, out, which, profile, memory string) er
 		if err := w.run(ctx, b); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
+	}
+	if b.best > 0 {
+		b.results.Add("sched.quality", float64(b.chosen)/float64(b.best), "of the best score, over all that is above", 1)
 	}
 	return b.results.Report(filepath.Join(out, "scheduler.jsonl"), "TO REACH")
 }

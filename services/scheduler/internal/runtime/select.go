@@ -84,9 +84,21 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 // those that the filters before it left. It returns the positions that remain, in the memory of open. What is neither
 // success nor a rejection becomes an Error.
 func (f *Framework) RunFilterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
+	return f.filterPass(state, pod, nodes, open, v, false)
+}
+
+// RunNodeFilterPass is the same by those filters alone that look at no pods on nodes.
+func (f *Framework) RunNodeFilterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
+	return f.filterPass(state, pod, nodes, open, v, true)
+}
+
+func (f *Framework) filterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts, nodesOnly bool) ([]int32, *framework.Status) {
 	for at, p := range f.filter {
 		if len(open) == 0 {
 			break
+		}
+		if _, ok := p.(framework.NodeFilterPlugin); nodesOnly && !ok {
+			continue
 		}
 		if state.FilterSkipped(p.Name()) {
 			continue
@@ -187,11 +199,12 @@ func (f *Framework) RunFiltersWith(state *framework.CycleState, pod *framework.P
 	return f.RunFilter(with, pod, there)
 }
 
-// Ahead returns those of the nominated pods that go before pod: of its priority or more, but for the one with the uid except.
+// Ahead returns those of the nominated pods that go before pod: of its priority or more, but for the one with the uid except,
+// and for those of its group, whose pods are placed one after the other, each first where room was made for it.
 func Ahead(pod *framework.PodInfo, nominated []*framework.PodInfo, except string) []*framework.PodInfo {
 	var out []*framework.PodInfo
 	for _, n := range nominated {
-		if n.UID() != except && n.Priority() >= pod.Priority() {
+		if n.UID() != except && n.Priority() >= pod.Priority() && !n.SameGroup(pod) {
 			out = append(out, n)
 		}
 	}
