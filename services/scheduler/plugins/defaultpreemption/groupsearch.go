@@ -104,7 +104,10 @@ func (s *groupSearch) plan(placement *framework.Placement) (*plan, error) {
 		positions = s.nodes.Positions()
 	}
 	list := s.units.within(positions, s.number)
-	placed, count, err := s.fewest(placement, list, s.rules.protect(list))
+	s.rules.protect(list)
+	others := protectedOf(list, false)
+	list = append(others, protectedOf(list, true)...)
+	placed, count, err := s.fewest(placement, list, len(others))
 	if placed == nil || err != nil {
 		return nil, err
 	}
@@ -112,7 +115,8 @@ func (s *groupSearch) plan(placement *framework.Placement) (*plan, error) {
 	if err := s.spare(out, list[:count]); err != nil {
 		return nil, err
 	}
-	out.price = priceOf(out.victims, s.rules)
+	out.price = priceOf(out.victims)
+	out.price.violations = s.rules.violations(out.victims)
 	return out, nil
 }
 
