@@ -315,7 +315,7 @@ func (g *groupSearch) message() string {
 func (g *groupSearch) never() string {
 	least := g.q.Pods[0].Request.Clone()
 	for _, p := range g.q.Pods[1:] {
-		least = smaller(&least, &p.Request)
+		least.Min(&p.Request)
 	}
 	need := int64(g.q.MinCount() - g.q.Scheduled)
 	var most, where = int64(-1), ""
@@ -323,7 +323,7 @@ func (g *groupSearch) never() string {
 		g.d.snapshot.Within(p)
 		var room int64
 		for _, i := range g.d.snapshot.Positions() {
-			room += times(&g.d.snapshot.Nodes()[i].Allocatable, &least)
+			room += g.d.snapshot.Nodes()[i].Allocatable.Times(&least)
 		}
 		g.d.snapshot.Within(nil)
 		if room >= need {
@@ -340,37 +340,4 @@ func (g *groupSearch) never() string {
 		return fmt.Sprintf("; even if empty, no placement would hold more than %d: %s", most, where)
 	}
 	return fmt.Sprintf("; even if empty, all nodes together would hold no more than %d", most)
-}
-
-// smaller is the least of each amount.
-func smaller(a, b *framework.Resource) framework.Resource {
-	out := framework.Resource{
-		MilliCPU: min(a.MilliCPU, b.MilliCPU), Memory: min(a.Memory, b.Memory), EphemeralStorage: min(a.EphemeralStorage, b.EphemeralStorage),
-	}
-	for name, v := range a.Scalar {
-		if w := min(v, b.Scalar[name]); w > 0 {
-			if out.Scalar == nil {
-				out.Scalar = make(map[string]int64)
-			}
-			out.Scalar[name] = w
-		}
-	}
-	return out
-}
-
-// times is how often what is asked for fits into what there is.
-func times(have, want *framework.Resource) int64 {
-	n := have.AllowedPods
-	fit := func(have, want int64) {
-		if want > 0 {
-			n = min(n, have/want)
-		}
-	}
-	fit(have.MilliCPU, want.MilliCPU)
-	fit(have.Memory, want.Memory)
-	fit(have.EphemeralStorage, want.EphemeralStorage)
-	for name, v := range want.Scalar {
-		fit(have.Scalar[name], v)
-	}
-	return max(n, 0)
 }

@@ -1,7 +1,6 @@
 package defaultpreemption
 
 import (
-
 	"trireme.dev/client/selector"
 	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
