@@ -30,14 +30,92 @@ func (c *cluster) onFirstPodCommit(done bool, hook func() error) {
 	})
 }
 
-func TestBindingFailsOnce(t *testing.T) {
+// TestBindingIsNotAnswered: nothing was written, and nothing said of it. The binding is sent again, since it might have been.
+func TestBindingIsNotAnswered(t *testing.T) {
 	c := newCluster(t)
 	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
 	c.create(pod("a", gpus(2)))
 	c.onFirstPodCommit(false, func() error { return apitest.ErrUnavailable })
 	c.schedule(nil)
-	c.awaitEvent("a", "FailedScheduling", "")
-	c.awaitBound("a") // the room was given back, or it would not fit
+	c.awaitBound("a")
+}
+
+// TestBindConflict: another has bound the pod meanwhile. What it was to have is free again, and the pod is where the other
+// put it.
+func TestBindConflict(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
+	first := c.create(pod("a", gpus(2)))
+	c.onFirstPodCommit(false, func() error {
+		resp, err := corev1.NewPodServiceClient(c.conn).Bind(c.ctx, &corev1.BindRequest{Groups: []*corev1.BindGroup{{Bindings: []*corev1.Binding{{
+			Namespace: "default", PodName: "a", PodUid: first.GetMetadata().GetUid(), NodeName: "elsewhere",
+		}}}}})
+		if err != nil || resp.GetResults()[0].GetError() != nil {
+			t.Errorf("the other's binding: %v, %v", resp, err)
+		}
+		return nil
+	})
+	c.schedule(nil)
+	if got := c.awaitBound("a")["a"].GetSpec().GetNodeName(); got != "elsewhere" {
+		t.Errorf("a is on %s, want elsewhere", got)
+	}
+	c.create(pod("b", gpus(2)))
+	c.awaitBound("b")
+}
+
+// TestNodeDeletedBetweenFilterAndBind: the pod does not go to a node that is gone, and says so; it goes to the next one.
+func TestNodeDeletedBetweenFilterAndBind(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	c.create(pod("a", gpus(1)))
+	gone := make(chan struct{})
+	go func() { // the scheduler hears of the deletion by another watch than this one, so its own view is what counts
+		<-gone
+		if _, err := client.For[*corev1.Node](c.conn).Delete(c.ctx, "", "n1", nil); err != nil {
+			t.Error(err)
+		}
+	}()
+	var nodes *nodeWatcher
+	c.schedule(nil, framework.NewFactory("NodeWatcher", 0, nil, func(h framework.Handle, _ *struct{}) (*nodeWatcher, error) {
+		nodes = &nodeWatcher{handle: h, gone: gone}
+		return nodes, nil
+	}))
+	c.awaitEvent("a", "FailedScheduling", "node n1 was deleted while pod default/a was being placed on it")
+	c.node("n2", map[string]string{"nvidia.com/gpu": "1"})
+	if got := c.awaitBound("a")["a"].GetSpec().GetNodeName(); got != "n2" {
+		t.Errorf("a is on %s, want n2", got)
+	}
+}
+
+// nodeWatcher holds the first binding until the scheduler has seen its node go.
+type nodeWatcher struct {
+	handle framework.Handle
+	gone   chan struct{}
+	done   atomic.Bool
+}
+
+func (*nodeWatcher) Name() string { return "NodeWatcher" }
+
+func (w *nodeWatcher) PreBindPreFlight(context.Context, *framework.CycleState, *framework.PodInfo, string) (framework.PreBindPreFlight, *framework.Status) {
+	return framework.PreBindPreFlight{}, nil
+}
+
+func (w *nodeWatcher) PreBind(ctx context.Context, _ *framework.CycleState, _ *framework.PodInfo, node string) *framework.Status {
+	if w.done.Swap(true) {
+		return nil
+	}
+	lister, ok := framework.Objects[*corev1.Node](w.handle, framework.NodeKind)
+	if !ok {
+		return framework.AsStatus(fmt.Errorf("nodes are not watched"))
+	}
+	close(w.gone)
+	for ctx.Err() == nil {
+		if _, there := lister.Get("", node); !there {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return framework.AsStatus(ctx.Err())
 }
 
 // panicky is a plugin with a mistake in Reserve, the first time, and in PostBind.

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -25,6 +26,8 @@ import (
 	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/kit/telemetry"
+	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/bind"
 	"trireme.dev/services/scheduler/internal/cache"
@@ -134,7 +137,9 @@ func (s *Scheduler) Ready() error {
 func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) {
 	factory := informer.NewFactory(conn, s.logger)
 	all := &profiles{reporters: map[string]*report.Reporter{}}
-	shared, nominator, binder, objects := runtime.NewShared(), nominate.New(), bind.New(conn), intake.Objects(factory)
+	in := &intake.Intake{Logger: s.logger}
+	shared, nominator, objects := runtime.NewShared(), nominate.New(), intake.Objects(factory)
+	binder := bind.New(conn, in.WaitForPods, s.logger)
 	var tasks []daemon.Task
 	for _, p := range s.profiles {
 		reporter := report.New(conn, p.SchedulerName, s.logger)
@@ -166,7 +171,7 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		InitialBackoff:  s.cfg.InitialBackoff,
 		MaxBackoff:      s.cfg.MaxBackoff,
 	})
-	in := &intake.Intake{SchedulerNames: all.names(), Queue: waiting, Cache: nodes, Framework: all.frameworks[0], Logger: s.logger}
+	in.SchedulerNames, in.Queue, in.Cache, in.Framework = all.names(), waiting, nodes, all.frameworks[0]
 	in.Register(factory)
 	counts := tally.New(conn, factory, nodes, waiting, s.logger)
 	attempts := s.explain(factory, explain.Deps{
@@ -183,17 +188,21 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	}
 
 	// A standby keeps queue and cache warm, so that it takes over with what it knows.
-	schedule := func(ctx context.Context) error {
+	schedule := func(ctx context.Context, term *coordinationv1.LeaseClaim) error {
 		if err := factory.WaitForSync(ctx); err != nil {
 			return err
 		}
+		if term != nil && !s.takeOver(ctx, in, conn) {
+			return nil // ctx ended
+		}
+		binder.Lead(term)
 		s.logger.Info("scheduling")
 		s.leads.Store(true)
 		s.self.Wake()
 		defer s.leads.Store(false)
 		return daemon.Run(ctx, daemon.Task{Name: "cycle", Run: loop.Run}, daemon.Task{Name: "statuses", Run: counts.Run})
 	}
-	lead := schedule
+	lead := func(ctx context.Context) error { return schedule(ctx, nil) }
 	if s.cfg.LeaderElect {
 		lead = func(ctx context.Context) error {
 			election := s.cfg.lease
@@ -211,4 +220,24 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 			return nil
 		}},
 	), nil
+}
+
+// takeOver waits until the bindings of leaders before this one have been seen; false means that ctx ended. There will be no
+// more of them: the gateway refuses those of terms that are over.
+func (s *Scheduler) takeOver(ctx context.Context, in *intake.Intake, conn grpc.ClientConnInterface) bool {
+	for {
+		err := in.CatchUp(ctx, conn)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		s.logger.Warn("cannot see what the leader before has bound, trying again", slog.Any(telemetry.KeyError, err))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Second):
+		}
+	}
 }

@@ -4,16 +4,24 @@
 package intake
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"trireme.dev/client/apierr"
 	"trireme.dev/client/informer"
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/cache"
@@ -30,6 +38,8 @@ type Intake struct {
 	// Framework of any profile: what is asked of it is the same for all.
 	Framework *runtime.Framework
 	Logger    *slog.Logger
+
+	pods *informer.Registration[*corev1.Pod]
 }
 
 // Register subscribes to pods, nodes and groups, and to what plugins ask for.
@@ -45,7 +55,7 @@ func (in *Intake) Register(f *informer.Factory) {
 		Update: in.updateNode,
 		Delete: in.deleteNode,
 	})
-	informer.Of[*corev1.Pod](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Pod]{
+	in.pods = informer.Of[*corev1.Pod](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Pod]{
 		Add: func(p *corev1.Pod, initial bool) {
 			since := time.Now()
 			if initial {
@@ -57,6 +67,37 @@ func (in *Intake) Register(f *informer.Factory) {
 		Update: in.updatePod,
 		Delete: in.deletePod,
 	})
+}
+
+// WaitForPods waits until all pods have been taken in as they were at a revision.
+func (in *Intake) WaitForPods(ctx context.Context, revision int64) error {
+	return in.pods.WaitForRevision(ctx, revision)
+}
+
+// CatchUp waits until all pods have been taken in as they are now. What an informer has at any moment may be behind, and
+// who takes over must know of every binding that the leader before it made.
+func (in *Intake) CatchUp(ctx context.Context, conn grpc.ClientConnInterface) error {
+	stream, err := corev1.NewPodServiceClient(conn).List(ctx, &metav1.ListRequest{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", apierr.FromStatus(err))
+	}
+	var last int64 // no pod that is there has been written since
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return in.WaitForPods(ctx, last)
+		}
+		if err != nil {
+			return fmt.Errorf("list pods: %w", apierr.FromStatus(err))
+		}
+		for _, pod := range chunk.GetItems() {
+			revision, err := strconv.ParseInt(pod.GetMetadata().GetResourceVersion(), 10, 64)
+			if err != nil {
+				return fmt.Errorf("resource version of pod %s: %w", framework.Key(pod), err)
+			}
+			last = max(last, revision)
+		}
+	}
 }
 
 // Pod takes in a change of a pod: before is nil where it came, after where it went. since is when one that came did.
