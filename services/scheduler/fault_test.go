@@ -67,19 +67,15 @@ func TestBindConflict(t *testing.T) {
 func TestNodeDeletedBetweenFilterAndBind(t *testing.T) {
 	c := newCluster(t)
 	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	w := &nodeWatcher{placed: make(chan struct{}), seen: make(chan struct{})}
+	c.create(pod("waiter", nil))
+	c.schedule(nil, framework.NewFactory("NodeWatcher", 0, nil, func(framework.Handle, *struct{}) (*nodeWatcher, error) { return w, nil }))
+	c.awaitCondition("waiter", "waits for news of nodes")
 	c.create(pod("a", gpus(1)))
-	gone := make(chan struct{})
-	go func() { // the scheduler hears of the deletion by another watch than this one, so its own view is what counts
-		<-gone
-		if _, err := client.For[*corev1.Node](c.conn).Delete(c.ctx, "", "n1", nil); err != nil {
-			t.Error(err)
-		}
-	}()
-	var nodes *nodeWatcher
-	c.schedule(nil, framework.NewFactory("NodeWatcher", 0, nil, func(h framework.Handle, _ *struct{}) (*nodeWatcher, error) {
-		nodes = &nodeWatcher{handle: h, gone: gone}
-		return nodes, nil
-	}))
+	<-w.placed
+	if _, err := client.For[*corev1.Node](c.conn).Delete(c.ctx, "", "n1", nil); err != nil {
+		t.Fatal(err)
+	}
 	c.awaitEvent("a", "FailedScheduling", "node n1 was deleted while pod default/a was being placed on it")
 	c.node("n2", map[string]string{"nvidia.com/gpu": "1"})
 	if got := c.awaitBound("a")["a"].GetSpec().GetNodeName(); got != "n2" {
@@ -87,35 +83,45 @@ func TestNodeDeletedBetweenFilterAndBind(t *testing.T) {
 	}
 }
 
-// nodeWatcher holds the first binding until the scheduler has seen its node go.
+// nodeWatcher holds the first binding until the scheduler has seen a node go. It hears of that by way of the pod waiter,
+// which it rejects.
 type nodeWatcher struct {
-	handle framework.Handle
-	gone   chan struct{}
-	done   atomic.Bool
+	placed, seen chan struct{}
+	first, news  sync.Once
 }
 
 func (*nodeWatcher) Name() string { return "NodeWatcher" }
 
-func (w *nodeWatcher) PreBindPreFlight(context.Context, *framework.CycleState, *framework.PodInfo, string) (framework.PreBindPreFlight, *framework.Status) {
+func (*nodeWatcher) Filter(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.NodeInfo) *framework.Status {
+	if pod.Name() == "default/waiter" {
+		return framework.NewStatus(framework.Unschedulable, "waits for news of nodes")
+	}
+	return nil
+}
+
+func (w *nodeWatcher) EventsToRegister() []framework.EventHint {
+	return []framework.EventHint{{
+		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Delete},
+		Hint: func(*framework.PodInfo, *framework.Change) framework.Hint {
+			w.news.Do(func() { close(w.seen) })
+			return framework.QueueSkip
+		},
+	}}
+}
+
+func (*nodeWatcher) PreBindPreFlight(context.Context, *framework.CycleState, *framework.PodInfo, string) (framework.PreBindPreFlight, *framework.Status) {
 	return framework.PreBindPreFlight{}, nil
 }
 
-func (w *nodeWatcher) PreBind(ctx context.Context, _ *framework.CycleState, _ *framework.PodInfo, node string) *framework.Status {
-	if w.done.Swap(true) {
-		return nil
-	}
-	lister, ok := framework.Objects[*corev1.Node](w.handle, framework.NodeKind)
-	if !ok {
-		return framework.AsStatus(fmt.Errorf("nodes are not watched"))
-	}
-	close(w.gone)
-	for ctx.Err() == nil {
-		if _, there := lister.Get("", node); !there {
-			return nil
+func (w *nodeWatcher) PreBind(ctx context.Context, _ *framework.CycleState, _ *framework.PodInfo, _ string) *framework.Status {
+	w.first.Do(func() {
+		close(w.placed)
+		select {
+		case <-w.seen:
+		case <-ctx.Done():
 		}
-		time.Sleep(time.Millisecond)
-	}
-	return framework.AsStatus(ctx.Err())
+	})
+	return nil
 }
 
 // panicky is a plugin with a mistake in Reserve, the first time, and in PostBind.
@@ -161,6 +167,33 @@ func TestAnswerLost(t *testing.T) {
 	c.awaitCondition("large", "1 Insufficient nvidia.com/gpu")
 	c.create(pod("small", gpus(1)))
 	c.awaitBound("small")
+}
+
+// TestAnswerLostWhileTheWatchLags: as long as it is not known whether a pod is bound, its room is not free.
+func TestAnswerLostWhileTheWatchLags(t *testing.T) {
+	c := newCluster(t)
+	d := &disturbed{ClientConnInterface: c.conn}
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	c.create(pod("a", gpus(1)))
+	c.create(pod("b", gpus(1)))
+	var lags, calls atomic.Int64
+	d.disturb(func() disturbance {
+		if calls.Add(1) == 1 {
+			lags.Store(int64(2 * time.Second))
+			return unanswered
+		}
+		return passes
+	}, func() time.Duration { return time.Duration(lags.Load()) })
+	api := c.conn
+	c.conn = d
+	c.schedule(nil)
+	c.conn = api
+	c.awaitBound("a")
+	c.awaitCondition("b", "1 Insufficient nvidia.com/gpu")
+	c.create(pod("c", nil))
+	if b := c.awaitBound("c")["b"]; b.GetSpec().GetNodeName() != "" {
+		t.Error("a and b are on a node that has room for one of them")
+	}
 }
 
 // TestMemberDeletedWhileBinding: the gang is not bound without it, and is bound once another member has come.
