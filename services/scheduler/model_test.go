@@ -39,7 +39,7 @@ var modelRoom = room{milliCPU: 4000, gpus: 4}
 func TestNeverOvercommitted(t *testing.T) {
 	seed, rounds := *seedFlag, *roundsFlag
 	if rounds == 0 {
-		rounds = 12
+		rounds = 5
 		if seed != 0 || testing.Short() {
 			rounds = 1
 		}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,16 +66,9 @@ func TestLeaderThatSleptIsTooLate(t *testing.T) {
 	<-underWay
 	first.pause()
 
-	if _, err := client.For[*schedulingv1.PriorityClass](api).Create(c.ctx, &schedulingv1.PriorityClass{
-		Metadata: &metav1.ObjectMeta{Name: "high"}, Value: proto.Int32(1000), PreemptionPolicy: proto.String("Never"),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	c.highPriority()
 	for i := range nodes * perNode {
-		c.create(pod(fmt.Sprintf("high-%03d", i), func(s *corev1.PodSpec) {
-			gpus(1)(s)
-			s.PriorityClassName = proto.String("high")
-		}))
+		c.create(pod(fmt.Sprintf("high-%03d", i), high))
 	}
 	c.schedule(leads("second"))
 	full := func(pods map[string]*corev1.Pod) bool {
@@ -87,13 +81,13 @@ func TestLeaderThatSleptIsTooLate(t *testing.T) {
 		return n == nodes*perNode
 	}
 	pods := await(c, "all nodes to be full", full)
-	high := 0
+	important := 0
 	for name, p := range pods {
 		if strings.HasPrefix(name, "high") && p.GetSpec().GetNodeName() != "" {
-			high++
+			important++
 		}
 	}
-	if high == 0 {
+	if important == 0 {
 		t.Fatal("the standby had nothing to bind")
 	}
 	first.resume()
@@ -108,4 +102,51 @@ func TestLeaderThatSleptIsTooLate(t *testing.T) {
 		return true
 	})
 	book.check(c.ctx)
+}
+
+// highPriority makes the class of pods that go first, and push nobody out.
+func (c *cluster) highPriority() {
+	c.t.Helper()
+	if _, err := client.For[*schedulingv1.PriorityClass](c.conn).Create(c.ctx, &schedulingv1.PriorityClass{
+		Metadata: &metav1.ObjectMeta{Name: "high"}, Value: proto.Int32(1000), PreemptionPolicy: proto.String("Never"),
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func high(s *corev1.PodSpec) {
+	gpus(1)(s)
+	s.PriorityClassName = proto.String("high")
+}
+
+// TestStandbyThatLagsCatchesUp: the standby has not heard of the leader's last binding when it takes over, and would put a
+// more important pod in the same place. It looks first.
+func TestStandbyThatLagsCatchesUp(t *testing.T) {
+	c := newCluster(t)
+	c.highPriority()
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	api := c.conn
+	first, second := &disturbed{ClientConnInterface: api}, &disturbed{ClientConnInterface: api}
+	placed := make(chan struct{})
+	decided := sync.OnceFunc(func() { close(placed) })
+	first.disturb(func() disturbance { decided(); return lost }, nil)
+	c.create(pod("a", gpus(1)))
+	c.conn = first
+	stop := c.schedule(leads("first"))
+	c.conn = api
+	<-placed
+	c.create(pod("b", high))
+	c.awaitCondition("b", "1 Insufficient nvidia.com/gpu") // for a has the room, though its binding does not get through
+	c.conn = second
+	c.schedule(leads("second"))
+	c.conn = api
+	<-time.After(300 * time.Millisecond) // in which the standby has seen both pods
+	second.disturb(nil, func() time.Duration { return time.Second })
+	first.disturb(nil, nil)
+	c.awaitBound("a")
+	stop()
+	c.create(pod("c", nil))
+	if b := c.awaitBound("c")["b"]; b.GetSpec().GetNodeName() != "" {
+		t.Error("a and b are on a node that has room for one of them")
+	}
 }
