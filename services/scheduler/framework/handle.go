@@ -30,8 +30,9 @@ type Handle interface {
 	Nominated(node string) []*PodInfo
 	// NominatedNode returns where room is being made for the pod with this uid; empty for nowhere.
 	NominatedNode(uid string) string
-	// EachNominated calls fn for all nodes on which room is being made, in no order.
-	EachNominated(fn func(node string, pods []*PodInfo))
+	// NominatedSince appends to nodes the names of those whose nominated pods changed after a version, possibly more than
+	// once, and returns the version that it is now; false where that is not known any more, so that all may have.
+	NominatedSince(version uint64, nodes []string) (names []string, now uint64, ok bool)
 	// Nominate says that room is being made for the pod on the node, or no more where node is empty. PostFilter need
 	// not call it for the pod that it is called for.
 	Nominate(pod *PodInfo, node string)
@@ -46,6 +47,12 @@ type Handle interface {
 	// CancelBinding ends the binding of a pod that is past Permit and not yet being written, which then fails with the
 	// message as an error; it reports whether there was such a one.
 	CancelBinding(uid, message string) bool
+
+	// Beside has work done beside the scheduler, which waits for nothing: it may block, and must not touch what answers of the
+	// plugin depend on. What does belongs into then, which hears of the work's error once it has ended, with nothing in a
+	// cycle, and must be quick. Only so can a record of the scheduler be replayed, which skips the work and knows how it
+	// ended. It is called in a cycle, or in then of other work. pod is whom the work is for.
+	Beside(pod *PodInfo, work func() error, then func(error))
 
 	// Sign writes the pod's signature and returns false where it has none, as SignPlugin does for one plugin.
 	Sign(pod *PodInfo, signature *Signature) bool

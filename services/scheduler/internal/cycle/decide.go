@@ -24,13 +24,14 @@ type Decider struct {
 	// moves past each node that is chosen, so that equals take turns and the same seed and input give the same choices.
 	rotation int
 	verdicts framework.Verdicts
-	// open, ahead and totals are reused from pod to pod.
-	open, ahead []int32
-	totals      []int64
-	signature   framework.Signature
-	batches     batches
-	noBatching  bool
-	spare       *fitError
+	// open and totals are reused from pod to pod.
+	open       []int32
+	totals     []int64
+	signature  framework.Signature
+	batches    batches
+	room       room
+	noBatching bool
+	spare      *fitError
 }
 
 // NewDecider returns a decider over snapshot. seed sets where ties begin.
@@ -52,6 +53,8 @@ type Decision struct {
 	Plugins, Pending []string
 	// Message is what a group as a whole lacks; empty where it lacks nothing.
 	Message string
+	// Victims are the pods that give way to a group for which room is being made, with their nodes.
+	Victims []framework.Member
 	// Placements that were tried for a group, in that order.
 	Placements []PlacementVerdict
 	// Err is set where the attempt ended with an unexpected error; nothing is placed then.
