@@ -90,4 +90,41 @@ func TestBindUnderALease(t *testing.T) {
 	refused(claim("a", 3), nil, `held by "b", not by "a"`)
 	bound(claim("b", 4), nil)
 	bound(nil, nil)
+
+	// Many in one call share transactions: a renewal in between stops none of them, the end of the term all.
+	many := func(c *coordinationv1.LeaseClaim, beside func()) (done int) {
+		var groups []*corev1.BindGroup
+		for range 40 {
+			n++
+			name := fmt.Sprintf("p%d", n)
+			must[*corev1.Pod](t)(e.pods.Create(t.Context(), pod(name)))
+			groups = append(groups, &corev1.BindGroup{Bindings: []*corev1.Binding{{Namespace: "default", PodName: name, NodeName: "n1"}}})
+		}
+		first := make(chan struct{}) // commits go side by side: none is to be done before what happens beside them
+		var once sync.Once
+		e.SetFault(func(op apitest.Operation) error {
+			if op.Name == "commit" && !op.Done && strings.HasPrefix(op.Key, "/trireme/core/pods/") {
+				once.Do(func() { beside(); close(first) })
+				<-first
+			}
+			return nil
+		})
+		defer e.SetFault(nil)
+		for _, r := range must[*corev1.BindResponse](t)(e.raw.Bind(t.Context(), &corev1.BindRequest{Lease: c, Groups: groups})).GetResults() {
+			if r.GetError() == nil {
+				done++
+			} else if r.GetError().GetReason() != "FailedPrecondition" {
+				t.Errorf("%v, want a failed precondition", r)
+			}
+		}
+		return done
+	}
+	if done := many(claim("b", 4), renew); done != 40 {
+		t.Errorf("%d of 40 pods bound beside a renewal", done)
+	}
+	if done := many(claim("b", 4), func() {
+		write(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity, s.LeaseTransitions = proto.String("c"), proto.Int32(5) })
+	}); done != 0 {
+		t.Errorf("%d pods bound for a term that was over", done)
+	}
 }
