@@ -123,7 +123,9 @@ func TestBindUnderALease(t *testing.T) {
 		t.Errorf("%d of 40 pods bound beside a renewal", done)
 	}
 	if done := many(claim("b", 4), func() {
-		write(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity, s.LeaseTransitions = proto.String("c"), proto.Int32(5) })
+		write(func(s *coordinationv1.LeaseSpec) {
+			s.HolderIdentity, s.LeaseTransitions = proto.String("c"), proto.Int32(5)
+		})
 	}); done != 0 {
 		t.Errorf("%d pods bound for a term that was over", done)
 	}
