@@ -30,7 +30,8 @@ type Config struct {
 	Profile framework.Profile
 	// OtherProfiles that pods may choose.
 	OtherProfiles []framework.Profile
-	// Objects are the listers that plugins may ask for, by kind. Where there is a Record, those that Object was told of.
+	// Objects are the listers that plugins may ask for, by kind. Where it is nil, or there is a Record, those that Object and
+	// Group were told of.
 	Objects map[string]any
 	// Seed says where ties begin.
 	Seed uint64

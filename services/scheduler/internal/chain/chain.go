@@ -36,7 +36,8 @@ type Deps struct {
 	Binder  framework.Binder
 	Evictor framework.Evictor
 	Gateway grpc.ClientConnInterface
-	// Objects are the listers that plugins may ask for, by kind; where there are Steps, a copy's that is kept by them.
+	// Objects are the listers that plugins may ask for, by kind. Where it is nil, or there are Steps, they are those of a copy
+	// that the chain keeps of what Intake is told.
 	Objects map[string]any
 	// Reporters by profile.
 	Reporters map[string]*report.Reporter
@@ -61,7 +62,7 @@ type Chain struct {
 func New(cfg Config, deps Deps) (*Chain, error) {
 	c := &Chain{Cache: cache.New(deps.Logger), Nominator: nominate.New(), Objects: deps.Objects}
 	var copied *intake.Copy
-	if deps.Steps.Recorded() {
+	if deps.Objects == nil || deps.Steps.Recorded() {
 		copied = intake.NewCopy()
 		c.Objects = copied.Objects()
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"trireme.dev/client"
 	"trireme.dev/client/informer"
@@ -228,8 +229,9 @@ func (in *Intake) nominate(pod *framework.PodInfo) {
 func (in *Intake) updateAssigned(before, after *corev1.Pod) {
 	om, nm := before.GetMetadata(), after.GetMetadata()
 	if om.GetGeneration() == nm.GetGeneration() && maps.Equal(om.GetLabels(), nm.GetLabels()) &&
-		(om.GetDeletionTimestamp() == nil) == (nm.GetDeletionTimestamp() == nil) {
-		return // its status only, which no plugin looks at
+		(om.GetDeletionTimestamp() == nil) == (nm.GetDeletionTimestamp() == nil) &&
+		sameTime(before.GetStatus().GetStartTime(), after.GetStatus().GetStartTime()) {
+		return // of its status plugins look at the time of its start only
 	}
 	old, info := in.info(before), in.info(after)
 	in.Cache.AddPod(info)
@@ -243,6 +245,10 @@ func (in *Intake) updateAssigned(before, after *corev1.Pod) {
 	if action != 0 {
 		in.move(framework.AssignedPod, action, old, info)
 	}
+}
+
+func sameTime(a, b *timestamppb.Timestamp) bool {
+	return (a == nil) == (b == nil) && a.GetSeconds() == b.GetSeconds() && a.GetNanos() == b.GetNanos()
 }
 
 // deletePod handles a pod that is gone, or none of ours any more, given its last state.

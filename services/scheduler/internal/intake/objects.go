@@ -37,7 +37,7 @@ var kinds = []kindOf{
 	listed[*corev1.Namespace](false), listed[*corev1.Service](true), listed[*appsv1.ReplicaSet](true),
 	listed[*corev1.PersistentVolumeClaim](false), listed[*corev1.PersistentVolume](false),
 	listed[*storagev1.StorageClass](false), listed[*storagev1.CSINode](false), listed[*policyv1.PodDisruptionBudget](true),
-	watched[*schedulingv1.Queue](), watched[*schedulingv1.PodGroup](), watched[*corev1.Node](), watched[*corev1.Pod](),
+	listed[*schedulingv1.PodGroup](false), watched[*schedulingv1.Queue](), watched[*corev1.Node](), watched[*corev1.Pod](),
 }
 
 // listed is a kind that plugins may ask for.

@@ -27,6 +27,8 @@ const (
 	PreBind      = "PreBind"
 	Bind         = "Bind"
 	PostBind     = "PostBind"
+
+	PodGroupPostFilter = "PodGroupPostFilter"
 )
 
 // Deps are what plugins reach through their Handle. What is nil does nothing, or is nothing.
