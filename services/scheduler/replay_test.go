@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -212,4 +213,167 @@ func entries(t *testing.T, file string) (out []*recordv1.Entry) {
 		}
 	}
 	return out
+}
+
+const packs = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated}}
+  plugins:
+    score: {disabled: [{name: NodeResourcesBalancedAllocation}]}
+`
+
+// recordSmall records a small cluster, in which everything happens after what came before has come to rest, and returns the
+// record: pods are spread over two nodes until a large one fits on neither and preempts.
+func recordSmall(t *testing.T) string {
+	file := filepath.Join(t.TempDir(), "record")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := inmemory.New(inmemory.Config{Record: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		for _, name := range []string{"n1", "n2"} {
+			s.Node(nil, &corev1.Node{
+				Metadata: &metav1.ObjectMeta{Name: name, Labels: map[string]string{framework.LabelHostname: name}},
+				Status:   &corev1.NodeStatus{Allocatable: map[string]string{"cpu": "4", "memory": "8Gi", "pods": "10"}},
+			})
+		}
+		for _, p := range []struct {
+			name, cpu string
+			priority  int32
+		}{{"a", "1", 0}, {"b", "1", 0}, {"c", "1", 0}, {"large", "4", 9}, {"d", "1", 0}, {"huge", "5", 0}} {
+			spec := &corev1.PodSpec{
+				SchedulerName: proto.String(clustertest.SchedulerName), Priority: proto.Int32(p.priority),
+				Containers: []*corev1.Container{{Name: "main", Resources: &corev1.ResourceRequirements{Requests: map[string]string{"cpu": p.cpu, "memory": "1Gi"}}}},
+			}
+			s.Create(clustertest.Pod(spec, p.name, ""))
+			time.Sleep(20 * time.Second)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+	return file
+}
+
+// TestReplayUnderAnotherConfiguration tells what would have come of it, and finds nothing where the configuration comes to
+// the same.
+func TestReplayUnderAnotherConfiguration(t *testing.T) {
+	file := recordSmall(t)
+	for _, tc := range []struct {
+		config string
+		same   bool
+		want   string
+	}{
+		{packs, false, `default/b: n2 → n1
+default/b: is not preempted, and was by default/large
+6 pods: 5 as recorded, 1 on another node, 0 nowhere that had one, 0 on one that had none; 0 preempted, 1 in the record
+`},
+		{strings.ReplaceAll(twoProfiles, "packed", "other"), true, `6 pods: 6 as recorded, 0 on another node, 0 nowhere that had one, 0 on one that had none; 1 preempted, 1 in the record
+`},
+	} {
+		other := filepath.Join(t.TempDir(), "other.yaml")
+		if err := os.WriteFile(other, []byte(tc.config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		same, err := Replay(file, other, &out)
+		if err != nil || same != tc.same || out.String() != tc.want {
+			t.Errorf("same %t, %v, printed:\n%s", same, err, out.String())
+		}
+	}
+}
+
+// TestReplayShowsTheFirstDifference of a record that somebody changed: another seed has the first tie go the other way.
+func TestReplayShowsTheFirstDifference(t *testing.T) {
+	file := recordSmall(t)
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	r, err := recording.NewReader(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header().Seed = 1
+	changed := filepath.Join(t.TempDir(), "changed")
+	f, err := recording.Create(changed, r.Header(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries(t, file) {
+		f.Take(recording.Step{Entry: e})
+	}
+	f.Close()
+	var out strings.Builder
+	same, err := Replay(changed, "", &out)
+	want := regexp.MustCompile(`^0 decisions as recorded, then entry 4, at byte \d+, came out otherwise
+- [0-9:.]+ attempt 1 at default/a: default/a → n1
+\+ [0-9:.]+ attempt 1 at default/a: default/a → n2
+$`)
+	if err != nil || same || !want.MatchString(out.String()) {
+		t.Errorf("same %t, %v, printed:\n%s", same, err, out.String())
+	}
+}
+
+// TestReplayOfAnEndedProcess: what was written before a kill is replayed.
+func TestReplayOfAnEndedProcess(t *testing.T) {
+	file := recordSmall(t)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, data[:len(data)-5], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	same, err := Replay(file, "", &out)
+	if err != nil || !same || !strings.Contains(out.String(), "ends within an entry") || !strings.Contains(out.String(), "decisions, all as recorded") {
+		t.Errorf("same %t, %v, printed:\n%s", same, err, out.String())
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Replay(file, "", &out); err == nil || !strings.Contains(err.Error(), "the record is damaged at byte ") {
+		t.Errorf("a damaged record: %v", err)
+	}
+}
+
+// TestReplayOfARealScheduler, with leader election, volumes' kinds and all that goes with a gateway.
+func TestReplayOfARealScheduler(t *testing.T) {
+	c := newCluster(t)
+	file := filepath.Join(t.TempDir(), "record")
+	c.node("n1", map[string]string{"nvidia.com/gpu": "4"})
+	c.create(pod("before", nil))
+	stop := c.schedule(func(cfg *Config) { cfg.Record = file })
+	c.gang("g", 2)
+	c.create(pod("g-0", inGroup("g", 1)))
+	c.create(pod("g-1", inGroup("g", 1)))
+	c.create(pod("waits", gpus(3)))
+	c.awaitBound("before", "g-0", "g-1")
+	c.awaitEvent("waits", "FailedScheduling", "Insufficient nvidia.com/gpu")
+	c.node("n2", map[string]string{"nvidia.com/gpu": "4"})
+	c.awaitBound("waits")
+	stop()
+	var out strings.Builder
+	same, err := Replay(file, "", &out)
+	if err != nil || !same {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	placed := 0
+	for _, e := range entries(t, file) {
+		placed += len(e.GetAttempt().GetPlaced())
+	}
+	if placed < 4 {
+		t.Errorf("%d pods placed in the record, want 4 or more", placed)
+	}
 }

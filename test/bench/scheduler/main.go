@@ -57,6 +57,8 @@ type bench struct {
 	scale int
 	// times multiplies them, for a long profile.
 	times int
+	// record is a file for what the scheduler sees and decides, of the last workload; empty for none.
+	record string
 }
 
 func main() {
@@ -68,6 +70,7 @@ func main() {
 	flag.Uint64Var(&b.seed, "seed", 0, "`number` that says where ties between nodes begin")
 	flag.IntVar(&b.scale, "scale", 1, "divides the numbers of pods, for a quick look")
 	flag.IntVar(&b.times, "times", 1, "multiplies them, for a long profile")
+	flag.StringVar(&b.record, "record", "", "`file` for a record of the last workload")
 	flag.Parse()
 	daemon.Main(func(ctx context.Context) error { return b.main(ctx, *out, *which, *profile, *memory) })
 }
