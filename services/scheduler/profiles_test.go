@@ -44,7 +44,10 @@ func TestProfilesByName(t *testing.T) {
 	c := newCluster(t)
 	c.node("n1", nil)
 	c.node("n2", nil)
-	c.create(pod("there", func(s *corev1.PodSpec) { s.NodeName = proto.String("n1") }))
+	c.create(pod("there", func(s *corev1.PodSpec) {
+		s.NodeName = proto.String("n1")
+		s.Containers[0].Resources.Requests["cpu"] = "2" // enough for the scores, which are rounded, to tell the nodes apart
+	}))
 	c.schedule(configured(t, packing))
 	for name, want := range map[string]string{"packed": "n1", "default-scheduler": "n2"} {
 		c.create(pod(name, func(s *corev1.PodSpec) { s.SchedulerName = proto.String(name) }))

@@ -79,6 +79,25 @@ func group(edit func(*schedulingv1.PodGroupSpec)) proto.Message {
 	return g
 }
 
+func claim(edit func(*corev1.PersistentVolumeClaimSpec)) proto.Message {
+	c := &corev1.PersistentVolumeClaim{Metadata: meta(), Spec: &corev1.PersistentVolumeClaimSpec{
+		AccessModes: []string{"ReadWriteOnce"},
+		Resources:   &corev1.VolumeResourceRequirements{Requests: map[string]string{"storage": "1Gi"}},
+	}}
+	edit(c.Spec)
+	return c
+}
+
+func persistentVolume(edit func(*corev1.PersistentVolumeSpec)) proto.Message {
+	v := &corev1.PersistentVolume{Metadata: &metav1.ObjectMeta{Name: "a"}, Spec: &corev1.PersistentVolumeSpec{
+		AccessModes: []string{"ReadWriteOnce"},
+		Capacity:    map[string]string{"storage": "1Gi"},
+		HostPath:    &corev1.HostPathVolumeSource{Path: "/data"},
+	}}
+	edit(v.Spec)
+	return v
+}
+
 func resourcesOf(requests, limits map[string]string) proto.Message {
 	return inContainer(func(c *corev1.Container) {
 		c.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
@@ -256,6 +275,14 @@ func crossField() []wrong {
 		})},
 		{want: "spec.schedulingPolicy: Invalid value: (schedulingPolicy): must specify exactly one of: `basic`, `gang`", obj: group(func(s *schedulingv1.PodGroupSpec) { s.SchedulingPolicy.Basic = &schedulingv1.BasicSchedulingPolicy{} })},
 		{want: "spec.disruptionMode: Invalid value: (disruptionMode): must specify exactly one of: `single`, `all`", obj: group(func(s *schedulingv1.PodGroupSpec) { s.DisruptionMode = &schedulingv1.DisruptionMode{} })},
+		{want: "spec: Invalid value: (spec): must specify exactly one of: `podGroupTemplates`, `compositePodGroupTemplates`", obj: &schedulingv1.Workload{Metadata: meta(), Spec: &schedulingv1.WorkloadSpec{}}},
+		{want: "spec.resources: Required value: must say how much storage is wanted", obj: claim(func(s *corev1.PersistentVolumeClaimSpec) { s.Resources = nil })},
+		{want: "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes", obj: claim(func(s *corev1.PersistentVolumeClaimSpec) { s.AccessModes = append(s.AccessModes, "ReadWriteOncePod") })},
+		{want: "spec: Invalid value: (spec): must specify exactly one volume type", obj: persistentVolume(func(s *corev1.PersistentVolumeSpec) { s.HostPath = nil })},
+		{want: "spec.capacity: Required value: must say how much storage there is", obj: persistentVolume(func(s *corev1.PersistentVolumeSpec) { s.Capacity = map[string]string{"cpu": "1"} })},
+		{want: "spec.nodeAffinity: Required value: Local volume requires node affinity", obj: persistentVolume(func(s *corev1.PersistentVolumeSpec) {
+			s.HostPath, s.Local = nil, &corev1.LocalVolumeSource{Path: "/disk"}
+		})},
 		{want: "spec.preferredHolder: Forbidden: may only be specified when `strategy` is defined", obj: &coordinationv1.Lease{Metadata: meta(), Spec: &coordinationv1.LeaseSpec{PreferredHolder: str("a")}}},
 		{want: `involvedObject.namespace: Invalid value: "other": does not match event.namespace`, obj: &corev1.Event{Metadata: meta(), InvolvedObject: &corev1.ObjectReference{Namespace: str("other")}}},
 		{want: `data[a]: Invalid value: "a": duplicate of key present in binaryData`, obj: &corev1.ConfigMap{Metadata: meta(), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"a": nil}}},

@@ -283,15 +283,15 @@ const file_trireme_policy_v1_pod_disruption_budget_proto_rawDesc = "" +
 	"\x13ALLOWED DISRUPTIONS\x12\x1a.status.disruptionsAllowedB#\n" +
 	"\aCURRENT\x12\x16.status.currentHealthy\x18\x01B#\n" +
 	"\aDESIRED\x12\x16.status.desiredHealthy\x18\x01B\"\n" +
-	"\bEXPECTED\x12\x14.status.expectedPods\x18\x01\"\x9f\x06\n" +
+	"\bEXPECTED\x12\x14.status.expectedPods\x18\x01\"\xe7\x06\n" +
 	"\x17PodDisruptionBudgetSpec\x12C\n" +
 	"\rmin_available\x18\x01 \x01(\v2\x16.google.protobuf.ValueB\x06\xaa\xbb\x18\x02(\x04R\fminAvailable\x12:\n" +
 	"\bselector\x18\x02 \x01(\v2\x1e.trireme.meta.v1.LabelSelectorR\bselector\x12G\n" +
 	"\x0fmax_unavailable\x18\x03 \x01(\v2\x16.google.protobuf.ValueB\x06\xaa\xbb\x18\x02(\x04R\x0emaxUnavailable\x12j\n" +
-	"\x1dunhealthy_pod_eviction_policy\x18\x04 \x01(\tB\"\xaa\xbb\x18\x1eZ\x0fIfHealthyBudgetZ\vAlwaysAllowH\x00R\x1aunhealthyPodEvictionPolicy\x88\x01\x01:\xab\x03\xb2\xbb\x18]\n" +
-	"\x17!has(self.minAvailable)\x122minAvailable and maxUnavailable cannot be both set*\x0emaxUnavailable\xb2\xbb\x18\x9c\x01\n" +
-	"_type(self.minAvailable) != string || string(self.minAvailable).matches('^0*(100|[0-9]{1,2})%$')\x12\x1dmust not be greater than 100%\"\fminAvailable*\fminAvailable\xb2\xbb\x18\xa4\x01\n" +
-	"ctype(self.maxUnavailable) != string || string(self.maxUnavailable).matches('^0*(100|[0-9]{1,2})%$')\x12\x1dmust not be greater than 100%\"\x0emaxUnavailable*\x0emaxUnavailableB \n" +
+	"\x1dunhealthy_pod_eviction_policy\x18\x04 \x01(\tB\"\xaa\xbb\x18\x1eZ\x0fIfHealthyBudgetZ\vAlwaysAllowH\x00R\x1aunhealthyPodEvictionPolicy\x88\x01\x01:\xf3\x03\xb2\xbb\x18]\n" +
+	"\x17!has(self.minAvailable)\x122minAvailable and maxUnavailable cannot be both set*\x0emaxUnavailable\xb2\xbb\x18\xc0\x01\n" +
+	"\x82\x01type(self.minAvailable) != string || !string(self.minAvailable).matches('^0*(10[1-9]|1[1-9][0-9]|[2-9][0-9]{2}|[1-9][0-9]{3,})%$')\x12\x1dmust not be greater than 100%\"\fminAvailable*\fminAvailable\xb2\xbb\x18\xc8\x01\n" +
+	"\x86\x01type(self.maxUnavailable) != string || !string(self.maxUnavailable).matches('^0*(10[1-9]|1[1-9][0-9]|[2-9][0-9]{2}|[1-9][0-9]{3,})%$')\x12\x1dmust not be greater than 100%\"\x0emaxUnavailable*\x0emaxUnavailableB \n" +
 	"\x1e_unhealthy_pod_eviction_policy\"\xab\x04\n" +
 	"\x19PodDisruptionBudgetStatus\x12/\n" +
 	"\x13observed_generation\x18\x01 \x01(\x03R\x12observedGeneration\x12o\n" +

@@ -590,8 +590,16 @@ type PodGroupStatus struct {
 	Conditions []*v1.Condition `protobuf:"bytes,1,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// resource_claim_statuses are the claims made for the group.
 	ResourceClaimStatuses []*PodGroupResourceClaimStatus `protobuf:"bytes,2,rep,name=resource_claim_statuses,json=resourceClaimStatuses,proto3" json:"resource_claim_statuses,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// known pods name the group and have not ended.
+	Known int32 `protobuf:"varint,10,opt,name=known,proto3" json:"known,omitempty"`
+	// scheduled pods of them are on nodes.
+	Scheduled int32 `protobuf:"varint,11,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	// running pods of them run.
+	Running int32 `protobuf:"varint,12,opt,name=running,proto3" json:"running,omitempty"`
+	// min_count is how many had to fit at once when this was counted; 0 for a basic group.
+	MinCount      int32 `protobuf:"varint,13,opt,name=min_count,json=minCount,proto3" json:"min_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodGroupStatus) Reset() {
@@ -636,6 +644,34 @@ func (x *PodGroupStatus) GetResourceClaimStatuses() []*PodGroupResourceClaimStat
 		return x.ResourceClaimStatuses
 	}
 	return nil
+}
+
+func (x *PodGroupStatus) GetKnown() int32 {
+	if x != nil {
+		return x.Known
+	}
+	return 0
+}
+
+func (x *PodGroupStatus) GetScheduled() int32 {
+	if x != nil {
+		return x.Scheduled
+	}
+	return 0
+}
+
+func (x *PodGroupStatus) GetRunning() int32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *PodGroupStatus) GetMinCount() int32 {
+	if x != nil {
+		return x.MinCount
+	}
+	return 0
 }
 
 // PodGroupResourceClaimStatus is the claim made for one entry of spec.resourceClaims.
@@ -739,14 +775,19 @@ const file_trireme_scheduling_v1alpha2_pod_group_proto_rawDesc = "" +
 	"\x13resource_claim_name\x18\x02 \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x00R\x11resourceClaimName\x88\x01\x01\x12L\n" +
 	"\x1cresource_claim_template_name\x18\x03 \x01(\tB\x06\xaa\xbb\x18\x02(\x06H\x01R\x19resourceClaimTemplateName\x88\x01\x01B\x16\n" +
 	"\x14_resource_claim_nameB\x1f\n" +
-	"\x1d_resource_claim_template_name\"\xd6\x01\n" +
+	"\x1d_resource_claim_template_name\"\xc1\x02\n" +
 	"\x0ePodGroupStatus\x12F\n" +
 	"\n" +
 	"conditions\x18\x01 \x03(\v2\x1a.trireme.meta.v1.ConditionB\n" +
 	"\xaa\xbb\x18\x06b\x04typeR\n" +
 	"conditions\x12|\n" +
 	"\x17resource_claim_statuses\x18\x02 \x03(\v28.trireme.scheduling.v1alpha2.PodGroupResourceClaimStatusB\n" +
-	"\xaa\xbb\x18\x06b\x04nameR\x15resourceClaimStatuses\"\x88\x01\n" +
+	"\xaa\xbb\x18\x06b\x04nameR\x15resourceClaimStatuses\x12\x14\n" +
+	"\x05known\x18\n" +
+	" \x01(\x05R\x05known\x12\x1c\n" +
+	"\tscheduled\x18\v \x01(\x05R\tscheduled\x12\x18\n" +
+	"\arunning\x18\f \x01(\x05R\arunning\x12\x1b\n" +
+	"\tmin_count\x18\r \x01(\x05R\bminCount\"\x88\x01\n" +
 	"\x1bPodGroupResourceClaimStatus\x12\x1c\n" +
 	"\x04name\x18\x01 \x01(\tB\b\xaa\xbb\x18\x04\b\x01(\x05R\x04name\x123\n" +
 	"\x13resource_claim_name\x18\x02 \x01(\tH\x00R\x11resourceClaimName\x88\x01\x01B\x16\n" +
