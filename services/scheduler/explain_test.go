@@ -122,7 +122,7 @@ func TestExplain(t *testing.T) {
 	if out.GetState() != schedulingv1.PodState_POD_STATE_UNSCHEDULABLE || out.GetAttemptCount() != 1 {
 		t.Errorf("state %v after %d attempts", out.GetState(), out.GetAttemptCount())
 	}
-	if want := "Add a node with 2 free nvidia.com/gpu or free 2 on node-1: both nodes have too few (insufficient nvidia.com/gpu)."; out.GetSummary() != want {
+	if want := "Add a node with 2 free nvidia.com/gpu or free 2 on node-1: both nodes have too few nvidia.com/gpu."; out.GetSummary() != want {
 		t.Errorf("summary %q, want %q", out.GetSummary(), want)
 	}
 	if want := started.AsTime().Add(600 * time.Second); out.GetPredictedNode() != on || !out.GetPredictedStart().AsTime().Equal(want) {
@@ -170,7 +170,7 @@ func TestExplainGangInRacks(t *testing.T) {
 		c.createAll(pod(fmt.Sprint("train-", i), inGroup("train", 1)))
 	}
 	out := c.explained(asked, "train-0", func(out *schedulingv1.ExplainResponse) bool { return out.GetAttemptCount() > 0 })
-	if want := "pod group default/train needs 4 at once and 3 fit; for pod default/train-3: both nodes have too few"; !strings.Contains(out.GetSummary(), want) {
+	if want := "pod group default/train needs 4 at once and 3 fit; for pod default/train-3 both nodes have too few"; !strings.Contains(out.GetSummary(), want) {
 		t.Errorf("summary %q lacks %q", out.GetSummary(), want)
 	}
 	if g := out.GetPodGroup(); g.GetMinCount() != 4 || g.GetWaiting() != 4 || g.GetScheduled() != 0 {
@@ -261,11 +261,14 @@ func TestPlan(t *testing.T) {
 		})
 	}
 	for _, req := range []*schedulingv1.PlanRequest{
-		{DrainNodes: []string{"none"}}, {AddNodes: []*corev1.Node{{Metadata: &metav1.ObjectMeta{Name: a}}}}, {Pods: []*corev1.Pod{{}}},
+		{AddNodes: []*corev1.Node{{Metadata: &metav1.ObjectMeta{Name: a}}}}, {Pods: []*corev1.Pod{{}}},
 	} {
 		if _, err := asked.Plan(c.ctx, req); !apierr.IsInvalid(apierr.FromStatus(err)) {
 			t.Errorf("%v: %v, want it refused", req, err)
 		}
+	}
+	if _, err := asked.Plan(c.ctx, &schedulingv1.PlanRequest{DrainNodes: []string{a, "none"}}); !apierr.IsNotFound(apierr.FromStatus(err)) {
+		t.Errorf("%v, want that there is no such node", err)
 	}
 	if got, err := client.For[*corev1.Pod](c.conn).List(c.ctx, client.ListOptions{}); err != nil || len(got.Items) != 2 {
 		t.Errorf("%d pods (%v), want the two", len(got.Items), err)

@@ -53,6 +53,7 @@ var spaces = regexp.MustCompile(` {2,}`)
 //
 //	trireme ARGS...        as in TestCommands, with times replaced by T
 //	until text=T ARGS...   the same, again and again until the output has the text, in which _ stands for a space
+//	why text=T ARGS...     the first line of `trireme why`, likewise
 //	file, status           as in TestCommands
 func TestScheduling(t *testing.T) {
 	datadriven.Walk(t, "scheduling", func(t *testing.T, path string) {
@@ -67,7 +68,8 @@ func TestScheduling(t *testing.T) {
 					args[i] = strings.ReplaceAll(a, "$DIR", dir)
 				}
 				out, errOut, code := p.run(t.Context(), "", args...)
-				return spaces.ReplaceAllString(passing.ReplaceAllString(transcript(out, errOut, code), "T"), "  ")
+				text := strings.ReplaceAll(transcript(out, errOut, code), dir, "$DIR")
+				return spaces.ReplaceAllString(passing.ReplaceAllString(text, "T"), "  ")
 			}
 			switch d.Cmd {
 			case "file":
@@ -80,7 +82,12 @@ func TestScheduling(t *testing.T) {
 				setStatus(t, s.Conn(), d.Input)
 			case "trireme":
 				return run()
-			case "until":
+			case "until", "why":
+				if d.Cmd == "why" {
+					whole := run
+					d.Input = "why " + d.Input
+					run = func() string { return strings.SplitAfter(whole(), "\n")[0] }
+				}
 				var text string
 				d.ScanArgs(t, "text", &text)
 				text = strings.ReplaceAll(text, "_", " ")

@@ -63,7 +63,8 @@ type answer struct {
 func (a *answer) fill(ctx context.Context) error {
 	pod := a.s.pod
 	uid, phase := pod.GetMetadata().GetUid(), pod.GetStatus().GetPhase()
-	a.out.NominatedNodeName = a.x.Nominator.Node(uid)
+	a.s.nominated = a.x.Nominator.Node(uid)
+	a.out.NominatedNodeName = a.s.nominated
 	profile, ours := a.x.profileOf(pod)
 	bound := pod.GetSpec().GetNodeName()
 	where, waits := a.x.Queue.Where(uid)
@@ -212,7 +213,6 @@ func (a *answer) preempt(t *trial, j *judgement, pod *framework.PodInfo, now *sc
 				a.s.leaving = append(a.s.leaving, p.Name())
 			}
 		}
-		a.s.node = node.Name()
 	}
 	result, st := t.fw.RunPostFilter(t.ctx, j.state, pod, &j.verdicts)
 	now.Preemption = st.Message()

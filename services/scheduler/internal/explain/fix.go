@@ -31,7 +31,7 @@ func (s *situation) fix(c *cause) string {
 	case affinityPlugin:
 		switch {
 		case s.judged.unmatched != nil:
-			return fmt.Sprintf("Correct %s or label a node %s", s.judged.unmatched.field, s.judged.unmatched.label())
+			return fmt.Sprintf("Correct %s, or label a node", s.judged.unmatched.field)
 		case spec.GetAffinity().GetNodeAffinity() == nil:
 			return "Label a node so that it has all of spec.nodeSelector at once, or change that"
 		}

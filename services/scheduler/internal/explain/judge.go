@@ -159,8 +159,8 @@ func (t *trial) refusals(j *judgement, pod *framework.PodInfo) []refusal {
 		}
 		unwanted := slices.IndexFunc(r.by, func(st *framework.Status) bool { return st.Plugin() == affinityPlugin || st.Plugin() == namePlugin })
 		if unwanted >= 0 {
-			r.unwanted = true
-			r.by = slices.Insert(slices.Delete(r.by, unwanted, unwanted+1), 0, r.by[unwanted])
+			first := r.by[unwanted]
+			r.unwanted, r.by = true, slices.Insert(slices.Delete(r.by, unwanted, unwanted+1), 0, first)
 		}
 		out = append(out, r)
 	})

@@ -142,10 +142,10 @@ func (p *plan) addNodes(nodes []*corev1.Node) error {
 func (p *plan) drain(nodes []string) ([]*framework.PodInfo, error) {
 	snapshot := p.base.snapshot
 	var out []*framework.PodInfo
-	for i, name := range nodes {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(nodes))) {
 		n := snapshot.Node(name)
 		if n == nil {
-			return nil, invalid(fmt.Sprintf("drainNodes[%d]", i), fmt.Sprintf("there is no node %s", name))
+			return nil, apierr.NotFound("Node", name)
 		}
 		for _, pod := range n.Pods {
 			if stays(pod.Pod) {

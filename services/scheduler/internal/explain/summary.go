@@ -24,8 +24,9 @@ type situation struct {
 	until            time.Time
 	// failure is the error with which the last attempt ended; empty where it did not.
 	failure string
-	// leaving are the pods that end to make room for it on the node where it is nominated.
-	leaving []string
+	// leaving are the pods that end to make room for it, on the node that is nominated.
+	leaving   []string
+	nominated string
 	// group is the pod's gang; nil where it has none.
 	group *group
 	// judged is what would come of it now; nil where nobody asked. Of a gang, it is of the first member that fits nowhere.
@@ -147,7 +148,7 @@ func (s *situation) lone(me string) string {
 	case len(j.fits) == 1:
 		return s.waits(fmt.Sprintf("%s fits on node %s now", me, j.fits[0].GetNodeName()))
 	case len(s.leaving) > 0:
-		return fmt.Sprintf("Wait: %s %s on node %s to make room for %s", few(s.leaving), verb(len(s.leaving), "ends", "end"), s.node, me)
+		return fmt.Sprintf("Wait: %s %s on node %s to make room for %s", few(s.leaving), verb(len(s.leaving), "ends", "end"), s.nominated, me)
 	case len(j.victims) > 0:
 		return fmt.Sprintf("Wait: room for %s is to be made on node %s, where %s %s way", me, j.room, few(j.victims), verb(len(j.victims), "gives", "give"))
 	case len(j.causes) == 0:

@@ -70,10 +70,10 @@ func TestSummary(t *testing.T) {
 			"Uncordon n: the only node is cordoned."},
 		{"selector", *because1("NodeAffinity", "node(s) didn't match Pod's node affinity/selector", nil, func(j *judgement) {
 			j.unmatched = &unmatched{field: "spec.nodeSelector", key: "disk", values: []string{"sdd"}, there: []string{"hdd", "ssd"}}
-		}), "Correct spec.nodeSelector or label a node disk=sdd: no node has disk=sdd, there are hdd and ssd."},
+		}), "Correct spec.nodeSelector, or label a node: no node has disk=sdd, there are hdd and ssd."},
 		{"selector of a label that there is not", *because1("NodeAffinity", "node(s) didn't match Pod's node affinity/selector", nil, func(j *judgement) {
 			j.unmatched = &unmatched{field: "spec.affinity.nodeAffinity", key: "disk"}
-		}), "Correct spec.affinity.nodeAffinity or label a node disk: no node has a label disk."},
+		}), "Correct spec.affinity.nodeAffinity, or label a node: no node has a label disk."},
 		{"selector of labels that exist apart", *because1("NodeAffinity", "node(s) didn't match Pod's node affinity/selector", nil, nil),
 			"Label a node so that it has all of spec.nodeSelector at once, or change that: both nodes do not match its node selector or affinity."},
 		{"affinity to nodes", *because1("NodeAffinity", "node(s) didn't match Pod's node affinity/selector", func(s *corev1.PodSpec) {
@@ -118,7 +118,7 @@ func TestSummary(t *testing.T) {
 		{"no nodes", situation{state: pool, judged: because(0)}, "Add a node: there is none for pod default/p."},
 		{"preemption", situation{state: pool, judged: &judgement{nodes: 3, room: "n", victims: []string{"a/x", "a/y"}, causes: []cause{gpus}}},
 			"Wait: room for pod default/p is to be made on node n, where a/x and a/y give way."},
-		{"victims on their way out", situation{state: pool, node: "n", leaving: []string{"a/x"}, judged: &judgement{nodes: 3, causes: []cause{gpus}}},
+		{"victims on their way out", situation{state: pool, nominated: "n", leaving: []string{"a/x"}, judged: &judgement{nodes: 3, causes: []cause{gpus}}},
 			"Wait: a/x ends on node n to make room for pod default/p."},
 		{"next in line", situation{state: active, judged: &judgement{nodes: 3, fits: nodes("n")}}, "Wait: pod default/p fits on node n now and is next in line."},
 		{"in line", situation{state: active, ahead: 7, judged: &judgement{nodes: 3, fits: nodes("n", "m")}},
