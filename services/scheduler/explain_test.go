@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
+	"trireme.dev/kit/rpc"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
@@ -24,6 +26,18 @@ import (
 // run starts a whole scheduler, server and component included, and returns what asks it through the gateway, once it leads.
 func (c *cluster) run() schedulingv1.SchedulerServiceClient {
 	c.t.Helper()
+	c.candidate(func(cfg *Config) { cfg.LeaderElect = false })
+	asked := schedulingv1.NewSchedulerServiceClient(c.conn)
+	c.until("the scheduler answers", func() bool {
+		_, err := asked.Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "none"})
+		return apierr.IsNotFound(apierr.FromStatus(err))
+	})
+	return asked
+}
+
+// candidate starts a whole scheduler and returns its socket, and what ends it.
+func (c *cluster) candidate(change func(*Config)) (socket string, end func()) {
+	c.t.Helper()
 	dir, err := os.MkdirTemp("", "sched")
 	if err != nil {
 		c.t.Fatal(err)
@@ -31,7 +45,7 @@ func (c *cluster) run() schedulingv1.SchedulerServiceClient {
 	cfg := NewConfig()
 	cfg.Gateway.Address = c.api.Listen(c.t)
 	cfg.Socket = filepath.Join(dir, "s")
-	cfg.LeaderElect = false
+	change(&cfg)
 	s, err := New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		c.t.Fatal(err)
@@ -39,19 +53,15 @@ func (c *cluster) run() schedulingv1.SchedulerServiceClient {
 	ctx, cancel := context.WithCancel(c.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	c.t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			c.t.Errorf("scheduler: %v", err)
 		}
 		_ = os.RemoveAll(dir)
 	})
-	asked := schedulingv1.NewSchedulerServiceClient(c.conn)
-	c.until("the scheduler answers", func() bool {
-		_, err := asked.Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "none"})
-		return apierr.IsNotFound(apierr.FromStatus(err))
-	})
-	return asked
+	c.t.Cleanup(end)
+	return cfg.Socket, end
 }
 
 func (c *cluster) until(what string, fn func() bool) {
@@ -176,6 +186,47 @@ func TestExplainGangInRacks(t *testing.T) {
 	if g := out.GetPodGroup(); g.GetMinCount() != 4 || g.GetWaiting() != 4 || g.GetScheduled() != 0 {
 		t.Errorf("group %v", g)
 	}
+}
+
+// Of two schedulers the one that leads answers; when it goes, the other does, and in between each error says what is the matter.
+func TestWhoeverLeadsAnswers(t *testing.T) {
+	c := newCluster(t)
+	c.node("node-1", map[string]string{"nvidia.com/gpu": "2"})
+	c.createAll(pod("big", gpus(4)))
+	asked := schedulingv1.NewSchedulerServiceClient(c.conn)
+	ask := func() error {
+		_, err := asked.Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "big"})
+		if err = apierr.FromStatus(err); err != nil && !apierr.IsNotFound(err) && (!apierr.IsUnavailable(err) ||
+			!strings.HasPrefix(err.Error(), "no scheduler leads at the moment") && !strings.Contains(err.Error(), ", the last that led, cannot answer: ")) {
+			t.Errorf("meanwhile: %v", err)
+		}
+		return err
+	}
+	if err := ask(); err == nil {
+		t.Fatal("an answer without a scheduler")
+	}
+	_, endFirst := c.candidate(func(cfg *Config) { cfg.Identity = "first" })
+	c.until("the first answers", func() bool { return ask() == nil })
+	standby, endSecond := c.candidate(func(cfg *Config) { cfg.Identity = "second" })
+	conn, err := rpc.Dial(rpc.ClientConfig{Address: "unix://" + standby})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := rpc.WaitServing(c.ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+	_, err = schedulingv1.NewSchedulerServiceClient(conn).Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "big"})
+	if err = apierr.FromStatus(err); !apierr.IsUnavailable(err) || !strings.Contains(err.Error(), "this scheduler does not lead") {
+		t.Errorf("the standby says %v", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("beside a standby: %v", err)
+	}
+	endFirst()
+	c.until("the second answers", func() bool { return ask() == nil })
+	endSecond()
+	c.until("nobody answers", func() bool { return ask() != nil })
 }
 
 func TestPlan(t *testing.T) {
