@@ -30,8 +30,9 @@ type Handle interface {
 	Nominated(node string) []*PodInfo
 	// NominatedNode returns where room is being made for the pod with this uid; empty for nowhere.
 	NominatedNode(uid string) string
-	// EachNominated calls fn for all nodes on which room is being made, in no order.
-	EachNominated(fn func(node string, pods []*PodInfo))
+	// NominatedSince appends to nodes the names of those whose nominated pods changed after a version, possibly more than
+	// once, and returns the version that it is now; false where that is not known any more, so that all may have.
+	NominatedSince(version uint64, nodes []string) (names []string, now uint64, ok bool)
 	// Nominate says that room is being made for the pod on the node, or no more where node is empty. PostFilter need
 	// not call it for the pod that it is called for.
 	Nominate(pod *PodInfo, node string)

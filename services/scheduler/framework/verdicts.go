@@ -112,9 +112,13 @@ func (v *Verdicts) Histogram(fn func(status *Status, nodes int)) {
 
 // Resolvable returns the positions, ascending, of the nodes whose rejections the removal of pods could turn.
 func (v *Verdicts) Resolvable() []int32 {
-	var out []int32
+	resolvable := make([]bool, len(v.statuses))
+	for r, st := range v.statuses {
+		resolvable[r] = st.Code() == Unschedulable
+	}
+	out := make([]int32, 0, v.rejected)
 	for i, r := range v.marks {
-		if r != 0 && v.statuses[r].Code() == Unschedulable {
+		if resolvable[r] {
 			out = append(out, int32(i))
 		}
 	}

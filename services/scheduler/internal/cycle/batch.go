@@ -22,10 +22,10 @@ type batch struct {
 	ranking   *runtime.Ranking
 	tree      maxTree
 	used      uint64
-	// reserved are nodes that would do and do not with the pods for which room is being made there, by k, with the reason;
-	// in the tree they are no candidates. It is right as of a version of the nominator.
-	reserved  map[int32]*framework.Status
-	nominated uint64
+	// prioritised batches are of pods of one priority too, which the signature does not hold: where room is being made for
+	// some, it says who goes before whom. They know of the nominator up to the version nominated.
+	prioritised bool
+	nominated   uint64
 }
 
 // batches are the newest.
@@ -109,8 +109,8 @@ func (d *Decider) batched(state *framework.CycleState, pod *framework.PodInfo, p
 	if p := d.snapshot.Placement(); p != nil {
 		key = append(append(key, 0), p.Name...)
 	}
-	if d.fw.Nominator().Len() > 0 {
-		// Who goes before whom depends on priorities, which the signature does not hold.
+	prioritised := d.fw.Nominator().Len() > 0
+	if prioritised {
 		key = binary.AppendVarint(append(key, 1), int64(pod.Priority()))
 	}
 	signEpoch := d.fw.SignEpoch(pod, d.snapshot)
@@ -125,7 +125,7 @@ func (d *Decider) batched(state *framework.CycleState, pod *framework.PodInfo, p
 		}
 		b = &batch{
 			key: string(key), epoch: d.snapshot.Epoch(), signEpoch: signEpoch, positions: positions,
-			all: len(positions) == len(d.snapshot.Nodes()),
+			all: len(positions) == len(d.snapshot.Nodes()), prioritised: prioritised,
 		}
 		b.ranking = d.fw.NewRanking(state.Clone(), positions)
 		b.verdicts.Reset(d.snapshot.Nodes())
@@ -141,43 +141,63 @@ func sameList(a, b []int32) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// refresh looks at the nodes that changed since the batch last did, or at all.
+// refresh looks at the nodes that changed since the batch last did, or at all. What changes a node is what happens to it and
+// to those for whom room is being made there.
 func (d *Decider) refresh(b *batch, pod *framework.PodInfo, narrowed runtime.Narrowed, state *framework.CycleState, all bool, w *podWatch) error {
-	changed, known := d.snapshot.ChangedSince(b.version, d.batches.changed[:0])
-	d.batches.changed = changed
-	ks := d.batches.ks[:0]
-	if all || !known || len(changed) > len(b.positions)/rebuildShare {
+	ks, known := d.changed(b)
+	if all || !known || len(ks) > len(b.positions)/rebuildShare {
+		ks = ks[:0]
 		for k := range b.positions {
 			ks = append(ks, int32(k))
 		}
-	} else {
-		slices.Sort(changed)
-		for _, i := range changed {
-			k, ok := int(i), true
-			if !b.all {
-				k, ok = slices.BinarySearch(b.positions, i)
-			}
-			if ok {
-				ks = append(ks, int32(k))
-			}
-		}
+		d.batches.ks = ks
 	}
-	d.batches.ks = ks
-	b.version = d.snapshot.Version()
 	if len(ks) == 0 {
-		return d.reserve(b, state, pod, nil)
+		return nil
 	}
 	if len(ks) < len(b.positions) {
 		d.batches.answers++
 	}
 	err := d.rejudge(b, pod, narrowed, state, ks, w)
-	if err == nil {
-		err = d.reserve(b, state, pod, ks)
-	}
 	if err != nil {
 		d.batches.drop(b)
 	}
 	return err
+}
+
+// changed returns the ks of the nodes that changed since the last call, ascending; false where that is not known any more.
+func (d *Decider) changed(b *batch) (ks []int32, known bool) {
+	changed, known := d.snapshot.ChangedSince(b.version, d.batches.changed[:0])
+	b.version = d.snapshot.Version()
+	if b.prioritised {
+		names, now, ok := d.fw.Nominator().ChangedSince(b.nominated, d.batches.names[:0])
+		d.batches.names, b.nominated, known = names, now, known && ok
+		for _, name := range names {
+			if node := d.snapshot.Node(name); node != nil {
+				changed = append(changed, node.Index)
+			}
+		}
+	}
+	slices.Sort(changed)
+	changed = slices.Compact(changed)
+	d.batches.changed = changed
+	ks = d.batches.ks[:0]
+	for _, i := range changed {
+		if k, ok := b.index(i); ok {
+			ks = append(ks, k)
+		}
+	}
+	d.batches.ks = ks
+	return ks, known
+}
+
+// index is the k of a position; false where the batch does not have it.
+func (b *batch) index(position int32) (int32, bool) {
+	if b.all {
+		return position, true
+	}
+	k, ok := slices.BinarySearch(b.positions, position)
+	return int32(k), ok
 }
 
 // rejudge filters and scores the nodes at the ks.
@@ -194,6 +214,10 @@ func (d *Decider) rejudge(b *batch, pod *framework.PodInfo, narrowed runtime.Nar
 	d.batches.open = open
 	open = narrow(open, narrowed, nodes, &b.verdicts)
 	open, st := d.fw.RunFilterPass(b.ranking.State(), pod, nodes, open, &b.verdicts)
+	if st.IsSuccess() && b.prioritised {
+		// Whoever of the pods for which room is being made asks: place looks after the node of the pod itself.
+		open, st = d.yield(b.ranking.State(), pod, "", open, &b.verdicts)
+	}
 	w.end(filter, begun, st.Code())
 	if !st.IsSuccess() {
 		return st.Err()
@@ -211,9 +235,25 @@ func (d *Decider) rejudge(b *batch, pod *framework.PodInfo, narrowed runtime.Nar
 	}
 	if all || whole {
 		b.tree.fill(b.ranking.Total)
-		for k := range b.reserved {
-			b.tree.set(int(k), none)
-		}
 	}
 	return nil
+}
+
+// fits reports whether the node at a position would do.
+func (b *batch) fits(position int32) bool {
+	k, ok := b.index(position)
+	return ok && b.ranking.Total[k] != none
+}
+
+// best returns the position of the best node, the first of equals from the position start on; false where there is none.
+func (b *batch) best(start int32) (position int32, found bool) {
+	at := int(start)
+	if !b.all {
+		at, _ = slices.BinarySearch(b.positions, start)
+	}
+	k, found := b.tree.best(at)
+	if !found {
+		return 0, false
+	}
+	return b.positions[k], true
 }

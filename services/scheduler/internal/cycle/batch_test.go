@@ -58,6 +58,7 @@ func TestBatchingIsExact(t *testing.T) {
 			shapes[i] = clustertest.Shape(t)
 		}
 		pods, n := map[string]*framework.PodInfo{}, 0
+		var waiting []*framework.PodInfo // pods for which room is being made
 		newPod := func(t *rapid.T) *framework.PodInfo {
 			n++
 			shape := proto.CloneOf(rapid.SampledFrom(shapes).Draw(t, "shape"))
@@ -85,7 +86,15 @@ func TestBatchingIsExact(t *testing.T) {
 					w.fw.Nominator().Forget(a.Pod.UID())
 					pods[a.Pod.UID()] = a.Pod
 				}
-				said = append(said, printed(d))
+				decided := printed(d)
+				for _, f := range d.Failed {
+					decided += fmt.Sprintf("%s makes room on %q, %d victims\n", f.Pod.Name(), f.NominatedNode, len(f.Victims))
+					w.fw.Nominate(f.Pod, f.NominatedNode)
+					if f.NominatedNode != "" && w == twins[0] {
+						waiting = append(waiting, f.Pod)
+					}
+				}
+				said = append(said, decided)
 			}
 			if said[0] != said[1] {
 				t.Fatalf("with batching:\n%swithout:\n%s", said[0], said[1])
@@ -144,6 +153,16 @@ func TestBatchingIsExact(t *testing.T) {
 					w.cache.AddPod(clustertest.Info(t, bound))
 				}
 			},
+			"waiting pod": func(t *rapid.T) {
+				if len(waiting) == 0 {
+					t.Skip("none")
+				}
+				pod := rapid.SampledFrom(waiting).Draw(t, "pod")
+				if _, placed := pods[pod.UID()]; placed {
+					t.Skip("it is placed")
+				}
+				attempt(t, &framework.Queued{Pods: []*framework.PodInfo{pod}})
+			},
 			"room is made": func(t *rapid.T) {
 				pod, node := newPod(t), fmt.Sprint("n", rapid.IntRange(0, 15).Draw(t, "node"))
 				for _, w := range twins {
@@ -168,6 +187,10 @@ func (w *twin) verify(t *rapid.T, pod *framework.PodInfo) {
 	if len(positions) == 0 {
 		return
 	}
+	// An equal pod for which no room is being made.
+	equal := proto.CloneOf(pod.Pod)
+	equal.Metadata.Uid = "equal"
+	pod = clustertest.Info(t, equal)
 	state := framework.NewCycleState()
 	narrowed, st := w.fw.RunPreFilter(state, pod, d.snapshot)
 	if !st.IsSuccess() {
@@ -180,11 +203,9 @@ func (w *twin) verify(t *rapid.T, pod *framework.PodInfo) {
 	if b == nil {
 		return
 	}
-	var v framework.Verdicts
-	v.Reset(nodes.Nodes)
-	feasible, st := w.fw.RunFilterPass(state, pod, nodes, narrow(slices.Clone(positions), narrowed, nodes, &v), &v)
-	if !st.IsSuccess() {
-		t.Fatal(st)
+	feasible, err := d.filter(state, pod, nodes, positions, narrowed)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if st := w.fw.RunPreScore(state, pod, nodes, feasible); !st.IsSuccess() {
 		t.Fatal(st)
@@ -199,18 +220,10 @@ func (w *twin) verify(t *rapid.T, pod *framework.PodInfo) {
 		if at, ok := slices.BinarySearch(feasible, i); ok {
 			want[k] = scores[at]
 		}
-		if got, want := b.verdicts.Status(i), v.Status(i); !got.Equal(want) {
+		if got, want := b.verdicts.Status(i), d.verdicts.Status(i); !got.Equal(want) {
 			t.Fatalf("node %d: the batch knows %v, want %v", i, got, want)
 		}
 	}
-	for k := range b.reserved {
-		b.tree.set(int(k), b.ranking.Total[k])
-	}
-	defer func() {
-		for k := range b.reserved {
-			b.tree.set(int(k), none)
-		}
-	}()
 	if !slices.Equal(b.ranking.Total, want) || !slices.Equal(b.tree.score[b.tree.leaves:b.tree.leaves+len(want)], want) {
 		t.Fatalf("scores %v, in the tree %v, want %v", b.ranking.Total, b.tree.score[b.tree.leaves:], want)
 	}

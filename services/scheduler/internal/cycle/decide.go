@@ -24,13 +24,14 @@ type Decider struct {
 	// moves past each node that is chosen, so that equals take turns and the same seed and input give the same choices.
 	rotation int
 	verdicts framework.Verdicts
-	// open, ahead and totals are reused from pod to pod.
-	open, ahead []int32
-	totals      []int64
-	signature   framework.Signature
-	batches     batches
-	noBatching  bool
-	spare       *fitError
+	// open and totals are reused from pod to pod.
+	open       []int32
+	totals     []int64
+	signature  framework.Signature
+	batches    batches
+	room       room
+	noBatching bool
+	spare      *fitError
 }
 
 // NewDecider returns a decider over snapshot. seed sets where ties begin.

@@ -43,28 +43,33 @@ func (d *Decider) place(ctx context.Context, state *framework.CycleState, pod *f
 		}
 	}
 
-	if i, ok := d.nominated(state, pod, narrowed); ok {
-		return d.choose(i), nil, nil
+	own, st := d.nominated(state, pod, narrowed)
+	switch {
+	case own == nil:
+	case st.IsSuccess():
+		return d.choose(own.Index), nil, nil
+	case !st.IsRejected():
+		return "", nil, st.Err()
 	}
 	b, err := d.batched(state, pod, positions, narrowed, w)
 	if err != nil {
 		return "", nil, err
 	}
-	if b != nil {
-		w.looked(len(positions), b.ranking.Feasible(), &b.verdicts)
-		i, found, ok, err := b.choose(d, state, pod)
-		switch {
-		case err != nil:
-			return "", nil, err
-		case found:
-			return d.choose(i), nil, nil
-		case ok:
-			b.explain(&d.verdicts)
-			d.verdicts.Histogram(fail.count)
-			return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
-		}
+	if b == nil || own != nil && b.fits(own.Index) {
+		return d.search(ctx, state, pod, positions, narrowed, mayPreempt, fail, w)
 	}
-	return d.search(ctx, state, pod, positions, narrowed, mayPreempt, fail, w)
+	w.looked(len(positions), b.ranking.Feasible(), &b.verdicts)
+	if i, found := b.best(d.turn()); found {
+		return d.choose(i), nil, nil
+	}
+	d.verdicts.CopyFrom(&b.verdicts)
+	if own != nil { // the batch does not know that the room there is this pod's own
+		d.verdicts.Accept(own.Index)
+		d.verdicts.From(st.Plugin())
+		d.verdicts.Reject(own.Index, d.verdicts.Reason(st))
+	}
+	d.verdicts.Histogram(fail.count)
+	return "", fail, d.postFilter(ctx, state, pod, mayPreempt, fail, w)
 }
 
 // search looks at all nodes for one pod.
@@ -147,17 +152,17 @@ func (d *Decider) choose(position int32) string {
 	return nodes[position].Name()
 }
 
-// nominated tries the node alone on which room was made for the pod.
-func (d *Decider) nominated(state *framework.CycleState, pod *framework.PodInfo, narrowed runtime.Narrowed) (int32, bool) {
+// nominated tries the node alone on which room was made for the pod; nil where there is none.
+func (d *Decider) nominated(state *framework.CycleState, pod *framework.PodInfo, narrowed runtime.Narrowed) (*framework.NodeInfo, *framework.Status) {
 	name := d.fw.NominatedNode(pod.UID())
 	if name == "" {
-		return 0, false
+		return nil, nil
 	}
 	node := d.snapshot.Node(name)
 	if node == nil || !d.snapshot.InPlacement(node.Index) || !narrowed.Has(name) {
-		return 0, false
+		return nil, nil
 	}
-	return node.Index, d.fw.RunFilters(state, pod, node).IsSuccess()
+	return node, d.fw.RunFilters(state, pod, node)
 }
 
 // filter returns the positions of the nodes that the pod can run on, ascending and valid until the next call, and leaves the
@@ -170,26 +175,36 @@ func (d *Decider) filter(state *framework.CycleState, pod *framework.PodInfo, no
 	if !st.IsSuccess() {
 		return nil, st.Err()
 	}
-	if len(open) == 0 {
+	open, st = d.yield(state, pod, pod.UID(), open, &d.verdicts)
+	return open, st.Err()
+}
+
+// yield takes those nodes out of open that do not do with the pods on them for which room is being made there and that go
+// before pod, but for the one with the uid except.
+func (d *Decider) yield(state *framework.CycleState, pod *framework.PodInfo, except string, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
+	if d.fw.Nominator().Len() == 0 {
 		return open, nil
 	}
-	for _, i := range d.aheadOf(pod) {
-		k, ok := slices.BinarySearch(open, i)
-		if !ok {
+	d.room.update(d.fw.Nominator(), d.snapshot)
+	left := open[:0]
+	for _, i := range open {
+		ahead := runtime.Ahead(pod, d.room.pods[i], except)
+		if len(ahead) == 0 {
+			left = append(left, i)
 			continue
 		}
-		st := d.fw.RunFiltersAhead(state, pod, nodes.Nodes[i])
-		if st.IsSuccess() {
-			continue
+		st := d.fw.RunFiltersWith(state, pod, d.snapshot.Nodes()[i], ahead)
+		switch {
+		case st.IsSuccess():
+			left = append(left, i)
+		case !st.IsRejected():
+			return nil, st
+		default:
+			v.From(st.Plugin())
+			v.Reject(i, v.Reason(st))
 		}
-		if !st.IsRejected() {
-			return nil, st.Err()
-		}
-		d.verdicts.From(st.Plugin())
-		d.verdicts.Reject(i, d.verdicts.Reason(st))
-		open = slices.Delete(open, k, k+1)
 	}
-	return open, nil
+	return left, nil
 }
 
 // narrow leaves the nodes that PreFilter did, in the memory of open, and rejects the others.
@@ -208,20 +223,6 @@ func narrow(open []int32, narrowed runtime.Narrowed, nodes *framework.Columns, v
 		}
 	}
 	return rest
-}
-
-// aheadOf returns the positions, ascending, of the nodes on which room is being made for pods that go before this one: each
-// of them is judged a second time, with those pods on it.
-func (d *Decider) aheadOf(pod *framework.PodInfo) []int32 {
-	ahead := d.ahead[:0]
-	d.fw.Nominator().Each(func(name string, pods []*framework.PodInfo) {
-		if node := d.snapshot.Node(name); node != nil && len(d.fw.Ahead(pod, pods)) > 0 {
-			ahead = append(ahead, node.Index)
-		}
-	})
-	slices.Sort(ahead)
-	d.ahead = ahead
-	return ahead
 }
 
 // pick returns the first position from start on, round the end, that has the best score. positions ascend.

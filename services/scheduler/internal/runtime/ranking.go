@@ -213,6 +213,9 @@ func (r *Ranking) totals(pod *framework.PodInfo, nodes *framework.Columns) *fram
 		}
 		r.Total[k] = -1
 	}
+	if len(r.list) == 0 {
+		return nil // plugins never normalise nothing
+	}
 	if cap(r.scores) < len(r.list) {
 		r.scores = make([]int64, len(r.list))
 	}
@@ -243,25 +246,4 @@ func (r *Ranking) totals(pod *framework.PodInfo, nodes *framework.Columns) *fram
 		}
 	}
 	return nil
-}
-
-// Without reports whether the totals of the other nodes stay what they are where those at the ks are not feasible.
-func (r *Ranking) Without(ks map[int32]*framework.Status) bool {
-	for _, p := range r.plugins {
-		switch {
-		case p.kind == custom:
-			return false
-		case p.kind == byMax && p.highest != 0:
-			at := p.at
-			for k := range ks {
-				if r.feasible[k] && p.raw[k] == p.highest {
-					at--
-				}
-			}
-			if at == 0 {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -183,31 +183,29 @@ func (f *Framework) RunFilters(state *framework.CycleState, pod *framework.PodIn
 // RunFiltersAhead judges a node, which passes as it is, with the pods on it for which room is being made there and that
 // go before pod.
 func (f *Framework) RunFiltersAhead(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	return f.RunFiltersWith(state, pod, node, f.Ahead(pod, f.Nominated(node.Name())))
+	return f.RunFiltersWith(state, pod, node, Ahead(pod, f.Nominated(node.Name()), pod.UID()))
 }
 
 // RunFiltersWith is the same with these pods.
 func (f *Framework) RunFiltersWith(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo, nominated []*framework.PodInfo) *framework.Status {
-	if len(nominated) > 0 {
-		with, there := state.Clone(), node.Clone()
-		for _, n := range nominated {
-			there.AddPod(n)
-			if st := f.RunAddPod(with, pod, n, there); !st.IsSuccess() {
-				return st
-			}
-		}
-		if st := f.RunFilter(with, pod, there); !st.IsSuccess() {
+	if len(nominated) == 0 {
+		return nil
+	}
+	with, there := state.Clone(), node.Clone()
+	for _, n := range nominated {
+		there.AddPod(n)
+		if st := f.RunAddPod(with, pod, n, there); !st.IsSuccess() {
 			return st
 		}
 	}
-	return nil
+	return f.RunFilter(with, pod, there)
 }
 
-// Ahead returns those of the nominated pods that go before pod: of its priority or more, and not itself.
-func (f *Framework) Ahead(pod *framework.PodInfo, nominated []*framework.PodInfo) []*framework.PodInfo {
+// Ahead returns those of the nominated pods that go before pod: of its priority or more, but for the one with the uid except.
+func Ahead(pod *framework.PodInfo, nominated []*framework.PodInfo, except string) []*framework.PodInfo {
 	var out []*framework.PodInfo
 	for _, n := range nominated {
-		if n.UID() != pod.UID() && n.Priority() >= pod.Priority() {
+		if n.UID() != except && n.Priority() >= pod.Priority() {
 			out = append(out, n)
 		}
 	}

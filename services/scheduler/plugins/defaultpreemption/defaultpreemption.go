@@ -47,6 +47,8 @@ type Plugin struct {
 	handle framework.Handle
 	args   Args
 	found  memory
+	// unknown is reused from search to search.
+	unknown []int32
 
 	mu sync.Mutex
 	// making are the pods for which room is being made, by uid; they are not tried meanwhile.
@@ -99,12 +101,8 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 	if why := p.ineligible(pod, rejected); why != "" {
 		return nil, framework.NewStatus(framework.Unschedulable, "preemption: not eligible due to "+why)
 	}
-	open := rejected.Resolvable()
-	s := search{
-		plugin: p, state: state, pod: pod, snapshot: p.handle.Snapshot(), budgets: p.budgets(),
-		reasons: map[string]int{notHelpful: rejected.Count() - len(open)},
-	}
-	best, err := s.run(open)
+	s := search{plugin: p, state: state, pod: pod, snapshot: p.handle.Snapshot(), budgets: p.budgets(), open: rejected.Resolvable()}
+	best, err := s.run()
 	if err != nil {
 		return nil, framework.AsStatus(err)
 	}

@@ -12,45 +12,45 @@ import (
 type memory struct {
 	key       string
 	epoch     uint64
-	nominated map[string][]*framework.PodInfo
-	entries   []entry // by position
+	version   uint64    // of the snapshot
+	nominated uint64    // of the nominator
+	verdicts  []verdict // by position; the zero verdict is that of a node that was not looked at
+	own       int32     // the position whose verdict is of the last pod alone, because room is being made for it there; or -1
+
+	positions []int32 // reused
+	names     []string
 }
 
-type entry struct {
-	generation int64 // of the node that was looked at
-	known      bool
-	verdict    verdict
-}
-
-// recall returns the memory for the search, emptied where it is of other pods, and without what changed since.
-func (m *memory) recall(s *search) *memory {
+// recall makes the memory right for the search: empty where it is of other pods, and without what changed since.
+func (m *memory) recall(s *search) {
 	key := s.key()
-	if key == "" || key != m.key || m.epoch != s.snapshot.Epoch() || len(m.entries) != len(s.snapshot.Nodes()) {
-		*m = memory{key: key, epoch: s.snapshot.Epoch(), entries: make([]entry, len(s.snapshot.Nodes()))}
-	}
-	now := map[string][]*framework.PodInfo{}
-	s.plugin.handle.EachNominated(func(node string, pods []*framework.PodInfo) { now[node] = pods })
-	for node, pods := range now {
-		if !same(pods, m.nominated[node]) {
-			m.forget(s, node)
+	fresh := key == "" || key != m.key || m.epoch != s.snapshot.Epoch()
+	positions, known := s.snapshot.ChangedSince(m.version, m.positions[:0])
+	names, now, told := s.plugin.handle.NominatedSince(m.nominated, m.names[:0])
+	m.key, m.epoch, m.version, m.nominated = key, s.snapshot.Epoch(), s.snapshot.Version(), now
+	m.positions, m.names = positions, names
+	switch {
+	case len(m.verdicts) != len(s.snapshot.Nodes()):
+		m.verdicts = make([]verdict, len(s.snapshot.Nodes()))
+	case fresh || !known || !told:
+		clear(m.verdicts)
+	default:
+		for _, i := range positions {
+			m.verdicts[i] = verdict{}
+		}
+		for _, name := range names {
+			if n := s.snapshot.Node(name); n != nil {
+				m.verdicts[n.Index] = verdict{}
+			}
+		}
+		if m.own >= 0 {
+			m.verdicts[m.own] = verdict{}
 		}
 	}
-	for node := range m.nominated {
-		if _, ok := now[node]; !ok {
-			m.forget(s, node)
-		}
-	}
-	m.nominated = now
-	return m
-}
-
-func same(a, b []*framework.PodInfo) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
-func (m *memory) forget(s *search, node string) {
-	if n := s.snapshot.Node(node); n != nil {
-		m.entries[n.Index] = entry{}
+	m.own = -1
+	if own := s.snapshot.Node(s.plugin.handle.NominatedNode(s.pod.UID())); own != nil {
+		m.own = own.Index
+		m.verdicts[m.own] = verdict{}
 	}
 }
 
@@ -68,16 +68,4 @@ func (s *search) key() string {
 		b.WriteString("\x00" + budget.GetMetadata().GetUid() + budget.GetMetadata().GetResourceVersion())
 	}
 	return b.String()
-}
-
-func (m *memory) get(position int32, node *framework.NodeInfo) (verdict, bool) {
-	e := &m.entries[position]
-	if m.key == "" || !e.known || e.generation != node.Generation {
-		return verdict{}, false
-	}
-	return e.verdict, true
-}
-
-func (m *memory) put(position int32, node *framework.NodeInfo, v verdict) {
-	m.entries[position] = entry{node.Generation, true, v}
 }

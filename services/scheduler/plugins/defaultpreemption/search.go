@@ -3,7 +3,6 @@ package defaultpreemption
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -30,53 +29,53 @@ type search struct {
 	pod      *framework.PodInfo
 	snapshot *framework.Snapshot
 	budgets  []*policyv1.PodDisruptionBudget
-	reasons  map[string]int // why nodes are no candidates
+	open     []int32 // positions of the nodes that taking pods away could help, ascending
 }
 
-// run judges nodes at the positions until there are enough candidates, and returns the best; nil where there is none. What
-// an earlier attempt at an equal pod found out about a node that has not changed since counts without another look.
-func (s *search) run(open []int32) (*candidate, error) {
-	if len(open) == 0 {
+// run judges open nodes until there are enough candidates, and returns the best; nil where there is none. What an earlier
+// attempt at an equal pod found out about a node that has not changed since counts without another look.
+func (s *search) run() (*candidate, error) {
+	if len(s.open) == 0 {
 		return nil, nil
 	}
-	known := s.plugin.found.recall(s)
-	enough := max(len(open)*int(s.plugin.args.MinCandidateNodesPercentage)/100, int(s.plugin.args.MinCandidateNodesAbsolute), 1)
+	known := &s.plugin.found
+	known.recall(s)
+	enough := max(len(s.open)*int(s.plugin.args.MinCandidateNodesPercentage)/100, int(s.plugin.args.MinCandidateNodesAbsolute), 1)
 	var (
 		best         *candidate
 		count, spare int
 	)
-	take := func(v verdict) {
-		if v.candidate == nil {
-			s.reasons[v.reason]++
-			return
-		}
+	take := func(c *candidate) {
 		count++
-		if v.candidate.violations == 0 {
+		if c.violations == 0 {
 			spare++
 		}
-		if best == nil || better(v.candidate, best) {
-			best = v.candidate
+		if best == nil || better(c, best) {
+			best = c
 		}
 	}
-	unknown := make([]int32, 0, len(open))
-	for _, i := range open {
-		if v, ok := known.get(i, s.snapshot.Nodes()[i]); ok {
-			take(v)
-		} else {
+	unknown := s.plugin.unknown[:0]
+	for _, i := range s.open {
+		switch v := known.verdicts[i]; {
+		case v.candidate != nil:
+			take(v.candidate)
+		case v.reason == "":
 			unknown = append(unknown, i)
 		}
 	}
+	s.plugin.unknown = unknown
 	for _, i := range unknown {
 		if count >= enough && spare > 0 {
 			break
 		}
-		node := s.snapshot.Nodes()[i]
-		v, err := s.judge(node)
+		v, err := s.judge(s.snapshot.Nodes()[i])
 		if err != nil {
 			return nil, err
 		}
-		known.put(i, node, v)
-		take(v)
+		known.verdicts[i] = v
+		if v.candidate != nil {
+			take(v.candidate)
+		}
 	}
 	return best, nil
 }
@@ -236,14 +235,20 @@ func (c *candidate) rate() {
 	}
 }
 
-// message counts the reasons, as people know them from `0/N nodes are available`.
-func (s *search) message(nodes int) string {
+// message counts why nodes are no candidates, where none is, as people know it from `0/N nodes are available`. rejected is the
+// number of all nodes.
+func (s *search) message(rejected int) string {
+	reasons := map[string]int{}
+	if n := rejected - len(s.open); n > 0 {
+		reasons[notHelpful] = n
+	}
+	for _, i := range s.open {
+		reasons[s.plugin.found.verdicts[i].reason]++
+	}
 	var parts []string
-	for _, why := range slices.Sorted(maps.Keys(s.reasons)) {
-		if n := s.reasons[why]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, why))
-		}
+	for why, n := range reasons {
+		parts = append(parts, fmt.Sprintf("%d %s", n, why))
 	}
 	slices.Sort(parts)
-	return fmt.Sprintf("preemption: 0/%d nodes are available: %s.", nodes, strings.Join(parts, ", "))
+	return fmt.Sprintf("preemption: 0/%d nodes are available: %s.", rejected, strings.Join(parts, ", "))
 }
