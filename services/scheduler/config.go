@@ -41,6 +41,11 @@ type Config struct {
 	// Seed says where ties between nodes begin; the same seed and input give the same placements.
 	Seed uint64
 
+	// Record is a file for what the scheduler sees and decides, for trireme scheduler replay; empty for none.
+	Record string
+
+	// configuration is what stands in ConfigFile, once it has been read.
+	configuration []byte
 	// lease as the file has it.
 	lease leader.Config
 }
@@ -66,6 +71,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Identity, "identity", c.Identity, "`name` in the lease; made from the host's name by default")
 	fs.DurationVar(&c.InitialBackoff, "pod-initial-backoff", c.InitialBackoff, "`pause` after a pod's first failed attempt")
 	fs.DurationVar(&c.MaxBackoff, "pod-max-backoff", c.MaxBackoff, "longest `pause` between attempts at a pod")
+	fs.StringVar(&c.Record, "record", c.Record, "`file` for a record of what the scheduler sees and decides, see trireme scheduler replay")
 	fs.Uint64Var(&c.Seed, "seed", c.Seed, "`number` that says where ties between nodes begin")
 }
 

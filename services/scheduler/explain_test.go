@@ -179,13 +179,21 @@ func TestExplainGangInRacks(t *testing.T) {
 	for i := range 4 {
 		c.createAll(pod(fmt.Sprint("train-", i), inGroup("train", 1)))
 	}
-	out := c.explained(asked, "train-0", func(out *schedulingv1.ExplainResponse) bool { return out.GetAttemptCount() > 0 })
+	out := c.explained(asked, "train-0", func(out *schedulingv1.ExplainResponse) bool {
+		return out.GetAttemptCount() > 0 && out.GetState() != schedulingv1.PodState_POD_STATE_IN_FLIGHT
+	})
 	if want := "pod group default/train needs 4 at once and 3 fit; for pod default/train-3 both nodes have too few"; !strings.Contains(out.GetSummary(), want) {
 		t.Errorf("summary %q lacks %q", out.GetSummary(), want)
 	}
 	if g := out.GetPodGroup(); g.GetMinCount() != 4 || g.GetWaiting() != 4 || g.GetScheduled() != 0 {
 		t.Errorf("group %v", g)
 	}
+}
+
+func atPriority(g *schedulingv1.PodGroup, priority int32) *schedulingv1.PodGroup {
+	g = proto.CloneOf(g)
+	g.Spec.Priority = proto.Int32(priority)
+	return g
 }
 
 // Of two schedulers the one that leads answers; when it goes, the other does, and in between each error says what is the matter.
@@ -248,6 +256,11 @@ func TestPlan(t *testing.T) {
 		p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: proto.String("g")}
 		return p
 	}
+	important := func(name string) *corev1.Pod {
+		p := member(name)
+		p.Spec.Priority = proto.Int32(10)
+		return p
+	}
 	group := &schedulingv1.PodGroup{
 		Metadata: &metav1.ObjectMeta{Name: "g", Namespace: "default"},
 		Spec: &schedulingv1.PodGroupSpec{SchedulingPolicy: &schedulingv1.PodGroupSchedulingPolicy{
@@ -277,6 +290,9 @@ func TestPlan(t *testing.T) {
 		{"a gang", &schedulingv1.PlanRequest{Pods: []*corev1.Pod{member("g0"), member("g1")}, PodGroups: []*schedulingv1.PodGroup{group}},
 			"g0 waits: pod group default/g needs 2 pods placed together; 1 fit: 0/2 nodes are available for pod g1: 2 Insufficient nvidia.com/gpu.; " +
 				"g1 waits: pod group default/g needs 2 pods placed together; 1 fit: 0/2 nodes are available for pod g1: 2 Insufficient nvidia.com/gpu.; "},
+		{"a gang by preemption", &schedulingv1.PlanRequest{
+			Pods: []*corev1.Pod{important("g0"), important("g1")}, PodGroups: []*schedulingv1.PodGroup{atPriority(group, 10)},
+		}, "g0 on " + b + " for default/b; g1 on " + b + "; "},
 		{"a gang with another node", &schedulingv1.PlanRequest{
 			Pods: []*corev1.Pod{member("g0"), member("g1")}, PodGroups: []*schedulingv1.PodGroup{group}, AddNodes: []*corev1.Node{more}, DrainNodes: []string{b},
 		}, "b from " + b + " on node-3; g0 waits: pod group default/g needs 2 pods placed together; 1 fit: 0/2 nodes are available for pod g1: 2 Insufficient nvidia.com/gpu.; " +

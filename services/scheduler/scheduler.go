@@ -19,23 +19,23 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"trireme.dev/client/informer"
 	"trireme.dev/client/leader"
 	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/kit/telemetry"
+	recordv1 "trireme.dev/proto/gen/trireme/record/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/bind"
-	"trireme.dev/services/scheduler/internal/cache"
-	"trireme.dev/services/scheduler/internal/cycle"
+	"trireme.dev/services/scheduler/internal/chain"
 	"trireme.dev/services/scheduler/internal/evict"
 	"trireme.dev/services/scheduler/internal/explain"
 	"trireme.dev/services/scheduler/internal/intake"
-	"trireme.dev/services/scheduler/internal/nominate"
-	"trireme.dev/services/scheduler/internal/queue"
+	"trireme.dev/services/scheduler/internal/recording"
 	"trireme.dev/services/scheduler/internal/report"
-	"trireme.dev/services/scheduler/internal/runtime"
 	"trireme.dev/services/scheduler/internal/tally"
 )
 
@@ -49,6 +49,7 @@ type Scheduler struct {
 	errors   *component.Errors
 	leads    atomic.Bool
 	self     *component.Publisher // nil in tests
+	record   *recording.File      // nil for none
 	// informers are set once it runs.
 	informers atomic.Pointer[informer.Factory]
 }
@@ -100,6 +101,31 @@ func New(cfg Config, logger *slog.Logger, extra ...framework.Factory) (*Schedule
 // Run schedules until ctx ends.
 func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.conn.Close()
+	if err := s.beginRecord(); err != nil {
+		return err
+	}
+	if s.record != nil {
+		defer s.record.Close()
+	}
+	return s.run(ctx)
+}
+
+// beginRecord creates the record, where one is wanted.
+func (s *Scheduler) beginRecord() (err error) {
+	if s.cfg.Record == "" {
+		return nil
+	}
+	s.record, err = recording.Create(s.cfg.Record, &recordv1.Header{
+		Program: telemetry.Version(), Seed: s.cfg.Seed, SchedulerName: s.cfg.SchedulerName, ConfigFile: s.cfg.ConfigFile, Config: s.cfg.configuration,
+		InitialBackoff: durationpb.New(s.cfg.InitialBackoff), MaxBackoff: durationpb.New(s.cfg.MaxBackoff),
+	}, s.logger)
+	if err != nil {
+		return fmt.Errorf("--record: %w", err)
+	}
+	return nil
+}
+
+func (s *Scheduler) run(ctx context.Context) error {
 	work, err := s.tasks(s.conn)
 	if err != nil {
 		return err
@@ -133,53 +159,33 @@ func (s *Scheduler) Ready() error {
 // tasks builds the chain on a connection to the gateway.
 func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) {
 	factory := informer.NewFactory(conn, s.logger)
-	all := &profiles{reporters: map[string]*report.Reporter{}}
-	shared, nominator, binder, objects := runtime.NewShared(), nominate.New(), bind.New(conn), intake.Objects(factory)
-	var tasks []daemon.Task
+	reporters := map[string]*report.Reporter{}
 	for _, p := range s.profiles {
-		reporter := report.New(conn, p.SchedulerName, s.logger)
-		fw, err := runtime.New(p, runtime.Deps{
-			Binder: binder, Evictor: evict.New(conn), Gateway: conn, Nominator: nominator, Event: reporter.Event, Objects: objects, Shared: shared,
-		})
-		if err != nil {
-			return nil, err
-		}
-		all.frameworks = append(all.frameworks, fw)
-		all.reporters[p.SchedulerName] = reporter
-		tasks = append(tasks, daemon.Task{Name: "reporter " + p.SchedulerName, Run: reporter.Run},
-			daemon.Task{Name: "watchdog " + p.SchedulerName, Run: func(ctx context.Context) error { return fw.Watch(ctx, s.logger) }})
+		reporters[p.SchedulerName] = report.New(conn, p.SchedulerName, s.logger)
 	}
-	nodes := cache.New(s.logger)
-	events := all.events()
-	events[cycle.NoNodes] = []framework.EventHint{{
-		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add},
-	}}
-	waiting := queue.New(queue.Config{
-		Less:            all.frameworks[0].Less, // the same in all
-		PreEnqueue:      all.preEnqueue,
-		PreEnqueueGroup: all.preEnqueueGroup,
-		Events:          events,
-		Scheduled:       nodes.Scheduled,
-		Team:            nodes.QueueOf,
-		FirstTeam:       nodes.FirstQueue,
-		OnGated:         all.reportGated,
-		InitialBackoff:  s.cfg.InitialBackoff,
-		MaxBackoff:      s.cfg.MaxBackoff,
-	})
-	in := &intake.Intake{SchedulerNames: all.names(), Queue: waiting, Cache: nodes, Framework: all.frameworks[0], Logger: s.logger}
-	in.Register(factory)
-	counts := tally.New(conn, factory, nodes, waiting, s.logger)
+	deps := chain.Deps{
+		Binder: bind.New(conn), Evictor: evict.New(conn), Gateway: conn, Objects: intake.Objects(factory), Reporters: reporters, Logger: s.logger,
+	}
+	if s.record != nil {
+		deps.Steps = recording.NewSteps(s.record.Take)
+	}
+	made, err := chain.New(chain.Config{
+		Profiles: s.profiles, Seed: s.cfg.Seed, InitialBackoff: s.cfg.InitialBackoff, MaxBackoff: s.cfg.MaxBackoff,
+	}, deps)
+	if err != nil {
+		return nil, err
+	}
+	made.Intake.Register(factory)
+	counts := tally.New(conn, factory, made.Cache, made.Queue, s.logger)
 	attempts := s.explain(factory, explain.Deps{
-		Queue: waiting, Cache: nodes, Nominator: nominator, Profiles: s.profiles, Objects: objects,
+		Queue: made.Queue, Cache: made.Cache, Nominator: made.Nominator, Profiles: s.profiles, Objects: made.Objects,
 	})
 	s.informers.Store(factory)
-	var loop cycle.Profiles
-	for _, fw := range all.frameworks {
-		fw.OnActivate(waiting.Activate)
-		loop = append(loop, cycle.New(cycle.Deps{
-			Queue: waiting, Cache: nodes, Framework: fw, Reporter: all.reporters[fw.Profile()], Logger: s.logger, Profile: fw.Profile(),
-			Ended: attempts.Ended,
-		}, s.cfg.Seed))
+	var tasks []daemon.Task
+	for i, fw := range made.Frameworks {
+		made.Cycles[i].Ended = attempts.Ended
+		tasks = append(tasks, daemon.Task{Name: "reporter " + fw.Profile(), Run: reporters[fw.Profile()].Run},
+			daemon.Task{Name: "watchdog " + fw.Profile(), Run: func(ctx context.Context) error { return fw.Watch(ctx, s.logger) }})
 	}
 
 	// A standby keeps queue and cache warm, so that it takes over with what it knows.
@@ -191,7 +197,7 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 		s.leads.Store(true)
 		s.self.Wake()
 		defer s.leads.Store(false)
-		return daemon.Run(ctx, daemon.Task{Name: "cycle", Run: loop.Run}, daemon.Task{Name: "statuses", Run: counts.Run})
+		return daemon.Run(ctx, daemon.Task{Name: "cycle", Run: made.Cycles.Run}, daemon.Task{Name: "statuses", Run: counts.Run})
 	}
 	lead := schedule
 	if s.cfg.LeaderElect {
@@ -203,10 +209,10 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	}
 	return append(tasks,
 		daemon.Task{Name: "informers", Run: factory.Run},
-		daemon.Task{Name: "queue", Run: waiting.Run},
+		daemon.Task{Name: "queue", Run: made.Queue.Run},
 		daemon.Task{Name: "cycle", Run: lead},
 		daemon.Task{Name: "metrics", Run: func(ctx context.Context) error {
-			defer loop.Observe()()
+			defer made.Cycles.Observe()()
 			<-ctx.Done()
 			return nil
 		}},

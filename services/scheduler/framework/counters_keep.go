@@ -85,12 +85,7 @@ func (c *counters) hold(s *Snapshot, kind TermKind, term *PodTerm, weight, i, si
 
 // replace counts the difference between two lists of pods of the node at i. They mostly share their beginnings.
 func (c *counters) replace(s *Snapshot, i int32, was, is []*PodInfo) {
-	for len(was) > 0 && len(is) > 0 && was[0] == is[0] {
-		was, is = was[1:], is[1:]
-	}
-	for len(was) > 0 && len(is) > 0 && was[len(was)-1] == is[len(is)-1] {
-		was, is = was[:len(was)-1], is[:len(is)-1]
-	}
+	was, is = difference(was, is)
 	for _, p := range is {
 		c.pod(s, i, p, 1)
 	}

@@ -48,6 +48,12 @@ type Handle interface {
 	// message as an error; it reports whether there was such a one.
 	CancelBinding(uid, message string) bool
 
+	// Beside has work done beside the scheduler, which waits for nothing: it may block, and must not touch what answers of the
+	// plugin depend on. What does belongs into then, which hears of the work's error once it has ended, with nothing in a
+	// cycle, and must be quick. Only so can a record of the scheduler be replayed, which skips the work and knows how it
+	// ended. It is called in a cycle, or in then of other work. pod is whom the work is for.
+	Beside(pod *PodInfo, work func() error, then func(error))
+
 	// Sign writes the pod's signature and returns false where it has none, as SignPlugin does for one plugin.
 	Sign(pod *PodInfo, signature *Signature) bool
 

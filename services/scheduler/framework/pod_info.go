@@ -81,6 +81,16 @@ func (p *PodInfo) Priority() int32 {
 // Group returns the key of the pod's group and whether it has one.
 func (p *PodInfo) Group() (GroupKey, bool) { return GroupOf(p.Pod) }
 
+// SameGroup reports whether both pods are of one group.
+func (p *PodInfo) SameGroup(other *PodInfo) bool {
+	key, ok := p.Group()
+	if !ok {
+		return false
+	}
+	theirs, ok := other.Group()
+	return ok && theirs == key
+}
+
 // GroupKey names a PodGroup.
 type GroupKey struct{ Namespace, Name string }
 

@@ -57,14 +57,28 @@ type BoundPlacementScorePlugin interface {
 // PodGroupPostFilterPlugin tries to make room for a group that fits in no placement.
 type PodGroupPostFilterPlugin interface {
 	Plugin
-	// PodGroupPostFilter may move pods in thought in nodes and call try, which attempts the whole group there, within
-	// any of its placements, and takes its pods away again; it must leave nodes as it found them. The answers mean what
-	// they mean at PostFilter.
-	PodGroupPostFilter(ctx context.Context, state *CycleState, group *Queued, nodes *Snapshot, try func() (Placed, *Status)) (*PodGroupPostFilterResult, *Status)
+	// PodGroupPostFilter may move pods in thought in nodes, by Assume and Forget, and ask what that does for the group; it
+	// must leave nodes as it found them. The answers mean what they mean at PostFilter. state is the group's.
+	PodGroupPostFilter(ctx context.Context, state *CycleState, group *Queued, nodes *Snapshot, attempt GroupAttempt) (*PodGroupPostFilterResult, *Status)
 }
 
-// PodGroupPostFilterResult names the nodes on which room is being made.
+// GroupAttempt answers questions about a group that fits in no placement, with nodes as they are at the time.
+type GroupAttempt struct {
+	// Placements that the group may go to, in order.
+	Placements []*Placement
+	// Try places the group in thought within a placement and takes its pods away again. It is a success where as many of
+	// them fit as the group needs.
+	Try func(*Placement) (Placed, *Status)
+	// Judge judges a pod of the group on a node of the placement alone, as PreFilter and Filter do.
+	Judge func(p *Placement, pod *PodInfo, node *NodeInfo) *Status
+}
+
+// PodGroupPostFilterResult says where room is being made. Pods of the group that it does not name are nominated no more.
 type PodGroupPostFilterResult struct {
-	// NominatedNodes by uid of the pod.
-	NominatedNodes map[string]string
+	// Placement in which the group fits once the victims are gone.
+	Placement *Placement
+	// Nominated are the pods of the group with the nodes that they are to go to.
+	Nominated []Assignment
+	// Victims are the pods that give way, with their nodes.
+	Victims []Member
 }

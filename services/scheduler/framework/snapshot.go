@@ -29,6 +29,7 @@ type Snapshot struct {
 	members    []bool // of within
 	namespaces map[string]map[string]string
 	counters   counters
+	groups     groupIndex
 	journal    journal
 	books      Books
 }
@@ -122,6 +123,7 @@ func (s *Snapshot) Assume(pod *PodInfo, node string) {
 	n.AddPod(pod)
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, 1)
+	s.groups.add(n, pod, 1)
 	s.charge(pod, 1)
 }
 
@@ -133,6 +135,7 @@ func (s *Snapshot) Forget(pod *PodInfo, node string) error {
 	}
 	s.touched(n)
 	s.counters.pod(s, n.Index, pod, -1)
+	s.groups.add(n, pod, -1)
 	s.charge(pod, -1)
 	return nil
 }
@@ -153,6 +156,7 @@ func (s *Snapshot) Put(info *NodeInfo) {
 		}
 		n = info.Clone()
 		n.Index = -1
+		s.groups.replace(n, nil, n.Pods)
 		s.byName[name] = n
 		s.place(n)
 		return
@@ -165,6 +169,7 @@ func (s *Snapshot) Put(info *NodeInfo) {
 	if i >= 0 {
 		s.counters.replace(s, i, n.Pods, info.Pods)
 	}
+	s.groups.replace(n, n.Pods, info.Pods)
 	n.CopyFrom(info)
 	n.Index = i
 	if i < 0 {
@@ -186,6 +191,7 @@ func (s *Snapshot) Put(info *NodeInfo) {
 // Drop forgets a node with all pods on it. Settle comes after the last.
 func (s *Snapshot) Drop(name string) {
 	if n := s.byName[name]; n != nil {
+		s.groups.replace(n, n.Pods, nil)
 		s.unplace(n)
 		delete(s.byName, name)
 	}

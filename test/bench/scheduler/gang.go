@@ -21,7 +21,7 @@ func gangs(size, count int, topology string) func(context.Context, *bench) error
 		if err != nil {
 			return err
 		}
-		f, err := c.gangs(ctx, "gang", size, max(count/b.scale, 1), topology)
+		f, err := c.gangs(ctx, "gang", size, max(count/b.scale, 1), topology, nil)
 		if err != nil {
 			return err
 		}
@@ -36,10 +36,10 @@ func gang1000(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.gangs(ctx, "warm", 1000, 1, rack); err != nil {
+	if _, err := c.gangs(ctx, "warm", 1000, 1, rack, nil); err != nil {
 		return err
 	}
-	f, err := c.gangs(ctx, "gang", 1000, 1, rack)
+	f, err := c.gangs(ctx, "gang", 1000, 1, rack, nil)
 	if err != nil {
 		return err
 	}
@@ -53,18 +53,23 @@ func racks() []*corev1.Node {
 	return nodes(5000, func(i int, n *corev1.Node) { n.Metadata.Labels[rack] = fmt.Sprintf("rack-%02d", i%50) })
 }
 
-// gangs creates gangs and waits until all of their pods are bound.
-func (c *cluster) gangs(ctx context.Context, prefix string, size, count int, topology string) (figures, error) {
+// gangs creates gangs, each within one domain of the topology unless that is empty, and waits until all of their pods are
+// bound. change may be nil.
+func (c *cluster) gangs(ctx context.Context, prefix string, size, count int, topology string, change func(*corev1.Pod)) (figures, error) {
 	for i := range count {
-		c.Group(nil, &schedulingv1.PodGroup{
-			Metadata: &metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", prefix, i), Uid: fmt.Sprintf("%s-%d", prefix, i)},
-			Spec: &schedulingv1.PodGroupSpec{
-				SchedulingPolicy:      &schedulingv1.PodGroupSchedulingPolicy{Gang: &schedulingv1.GangSchedulingPolicy{MinCount: int32(size)}},
-				SchedulingConstraints: &schedulingv1.PodGroupSchedulingConstraints{Topology: []*schedulingv1.TopologyConstraint{{Key: topology}}},
-			},
-		})
+		spec := &schedulingv1.PodGroupSpec{
+			SchedulingPolicy: &schedulingv1.PodGroupSchedulingPolicy{Gang: &schedulingv1.GangSchedulingPolicy{MinCount: int32(size)}},
+		}
+		if topology != "" {
+			spec.SchedulingConstraints = &schedulingv1.PodGroupSchedulingConstraints{Topology: []*schedulingv1.TopologyConstraint{{Key: topology}}}
+		}
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		c.Group(nil, &schedulingv1.PodGroup{Metadata: &metav1.ObjectMeta{Namespace: "default", Name: name, Uid: name}, Spec: spec})
 	}
 	return c.measure(ctx, pods(prefix, size*count, func(i int, p *corev1.Pod) {
 		p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: proto.String(fmt.Sprintf("%s-%d", prefix, i/size))}
+		if change != nil {
+			change(p)
+		}
 	}), -1)
 }

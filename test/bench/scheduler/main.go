@@ -44,6 +44,8 @@ func workloads() []workload {
 		{"gang_9x1000", gangs(1000, 9, rack)},
 		{"gang_10x5000", gangs(5000, 10, zone)},
 		{"gang1000", gang1000},
+		{"gang_preemption", gangPreemption("gang_preemption", "")},
+		{"gang_preemption_rack", gangPreemption("gang_preemption_rack", rack)},
 	}
 }
 

@@ -22,8 +22,8 @@ type batch struct {
 	ranking   *runtime.Ranking
 	tree      maxTree
 	used      uint64
-	// prioritised batches are of pods of one priority too, which the signature does not hold: where room is being made for
-	// some, it says who goes before whom. They know of the nominator up to the version nominated.
+	// prioritised batches are of pods of one priority and group too, which the signature does not hold: where room is being made
+	// for some, they say who goes before whom. They know of the nominator up to the version nominated.
 	prioritised bool
 	nominated   uint64
 }
@@ -112,6 +112,9 @@ func (d *Decider) batched(state *framework.CycleState, pod *framework.PodInfo, p
 	prioritised := d.fw.Nominator().Len() > 0
 	if prioritised {
 		key = binary.AppendVarint(append(key, 1), int64(pod.Priority()))
+		if group, ok := pod.Group(); ok {
+			key = append(key, group.String()...)
+		}
 	}
 	signEpoch := d.fw.SignEpoch(pod, d.snapshot)
 	b := d.batches.find(key)

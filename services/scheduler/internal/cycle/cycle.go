@@ -16,6 +16,7 @@ import (
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/cache"
 	"trireme.dev/services/scheduler/internal/queue"
+	"trireme.dev/services/scheduler/internal/recording"
 	"trireme.dev/services/scheduler/internal/report"
 	"trireme.dev/services/scheduler/internal/runtime"
 )
@@ -31,6 +32,8 @@ type Deps struct {
 	Profile string
 	// NoBatching has each pod looked at all by itself.
 	NoBatching bool
+	// Steps of the scheduler.
+	Steps *recording.Steps
 	// Ended is told of attempts, placed ones too, from several goroutines. It may be nil.
 	Ended func(Attempt)
 }
@@ -45,6 +48,7 @@ type Cycle struct {
 	counters *counters
 	watch    Watch
 	count    int // attempts
+	idle     bool
 }
 
 // New returns a loop whose ties begin at seed.
@@ -87,20 +91,34 @@ func (p Profiles) Run(ctx context.Context) error {
 		stop()
 		cancel()
 	}()
-	for {
-		q, err := p[0].Queue.Pop(ctx)
-		if err != nil {
-			return nil // ctx ended
+	for ctx.Err() == nil {
+		if !p.Attempt(ctx, writing) {
+			p[0].Queue.Wait(ctx)
 		}
-		c, err := p.of(q)
-		if err != nil {
-			a := c.begin(q)
-			c.over(a)
-			c.fail(a, err)
-			continue
-		}
-		c.scheduleOne(ctx, writing, q)
 	}
+	return nil
+}
+
+// Attempt tries what is next, in one step, and reports whether there was anything.
+func (p Profiles) Attempt(ctx, writing context.Context) bool {
+	first := p[0]
+	first.Steps.Begin()
+	q := first.Queue.Pop()
+	if q == nil {
+		first.Steps.End(first.nothing())
+		return false
+	}
+	c, err := p.of(q)
+	if err != nil {
+		a := c.begin(q)
+		c.over(a)
+		c.fail(a, err)
+		first.Steps.End(first.attempted(q, Decision{Err: err}, nil))
+		return true
+	}
+	d, refusal := c.scheduleOne(ctx, writing, q)
+	first.Steps.End(first.attempted(q, d, refusal))
+	return true
 }
 
 // of is the cycle of an entity's profile, with an error where its pods do not agree on one.
@@ -123,25 +141,25 @@ func (p Profiles) of(q *framework.Queued) (*Cycle, error) {
 }
 
 // scheduleOne is one attempt at one pod or gang: snapshot, decide, assume, reserve, permit; the rest goes on beside the
-// next attempt, and is written under the context writing.
-func (c *Cycle) scheduleOne(ctx, writing context.Context, q *framework.Queued) {
+// next attempt, and is written under the context writing. It returns what was decided, and what refused that at once.
+func (c *Cycle) scheduleOne(ctx, writing context.Context, q *framework.Queued) (d Decision, refusal *framework.Status) {
 	defer c.Framework.End()
 	a := c.begin(q)
 	if err := c.Cache.Update(&c.snapshot); err != nil {
 		c.over(a)
 		c.fail(a, err)
-		return
+		return Decision{Err: err}, nil
 	}
-	d := c.decider.Decide(ctx, q, &c.watch)
+	d = c.decider.Decide(ctx, q, &c.watch)
 	switch {
 	case d.Err != nil:
 		c.over(a)
 		c.fail(a, d.Err)
-		return
+		return d, nil
 	case len(d.Placed) == 0:
 		c.over(a)
 		c.reject(a, d)
-		return
+		return d, nil
 	}
 	st := c.commit(ctx, d.Placed)
 	c.over(a)
@@ -151,13 +169,16 @@ func (c *Cycle) scheduleOne(ctx, writing context.Context, q *framework.Queued) {
 		} else {
 			c.fail(a, st.Err())
 		}
-		return
+		return d, st
 	}
 	c.binding.Add(1)
-	c.bindings.Go(func() {
-		defer c.binding.Add(-1)
-		c.bind(ctx, writing, a, d)
-	})
+	c.Steps.Beside(c.bindings.Go, q.Pods[0].UID(),
+		func() *framework.Status { return c.tryBind(ctx, writing, a, d.Placed) },
+		func(st *framework.Status) {
+			defer c.binding.Add(-1)
+			c.bound(ctx, a, d, st)
+		})
+	return d, nil
 }
 
 // commit assumes all pods in the cache, reserves and asks for permission. On failure nothing of it is left.
@@ -204,7 +225,7 @@ func (c *Cycle) commit(ctx context.Context, group []framework.Assignment) (st *f
 func (c *Cycle) rollback(ctx context.Context, group []framework.Assignment, self *framework.Queued) {
 	for _, a := range slices.Backward(group) {
 		c.Framework.RunUnreserve(ctx, a)
-		c.Framework.ReleasePermit(a.Pod)
+		c.Framework.ReleasePermit(a.Pod.UID())
 		if c.Cache.Forget(a.Pod) && self != nil {
 			c.Queue.Move(framework.Change{
 				Event:  framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete},
@@ -214,10 +235,9 @@ func (c *Cycle) rollback(ctx context.Context, group []framework.Assignment, self
 	}
 }
 
-// bind waits for permission, prepares and binds. All pods of a group share its fate.
-func (c *Cycle) bind(ctx, writing context.Context, a *attempt, d Decision) {
+// bound ends an attempt by what came of its binding. All pods of a group share its fate.
+func (c *Cycle) bound(ctx context.Context, a *attempt, d Decision, st *framework.Status) {
 	q := a.Queued
-	st := c.tryBind(ctx, writing, a, d.Placed)
 	if !st.IsSuccess() {
 		a.rest = time.Now()
 		c.rollback(ctx, d.Placed, q)
@@ -265,6 +285,7 @@ func (c *Cycle) postBind(ctx context.Context, a framework.Assignment) {
 	c.Framework.RunPostBind(ctx, a)
 }
 
+// tryBind waits for permission, prepares and binds.
 func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framework.Assignment) (st *framework.Status) {
 	defer func() {
 		if p := recover(); p != nil {

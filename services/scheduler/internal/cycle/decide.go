@@ -53,6 +53,8 @@ type Decision struct {
 	Plugins, Pending []string
 	// Message is what a group as a whole lacks; empty where it lacks nothing.
 	Message string
+	// Victims are the pods that give way to a group for which room is being made, with their nodes.
+	Victims []framework.Member
 	// Placements that were tried for a group, in that order.
 	Placements []PlacementVerdict
 	// Closest is the placement in which most of a group's pods found places, where those were not enough.

@@ -84,6 +84,9 @@ func (d *Decider) group(ctx context.Context, q *framework.Queued, watch *Watch) 
 		}
 		out := unplaced(q, sortedKeys(g.plugins), sortedKeys(g.pending), g.message())
 		out.Placements, out.Closest = g.verdicts, &g.most.Placed
+		if err := g.makeRoom(ctx, &out); err != nil {
+			return Decision{Err: err}
+		}
 		return out
 	}
 	d.rotation = best.rotation

@@ -178,6 +178,7 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 	pod, begun := w.Entity.Pods[i], time.Now()
 	if w.Entity.IsGroup() && a.s.group != nil {
 		a.s.judged, err = a.judgeGroup(t, &w.Entity, pod)
+		a.s.leaving = a.leaving(t, w.Entity.Pods...)
 	} else {
 		a.s.judged, err = t.judge(pod)
 	}
@@ -192,9 +193,12 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 			now.Plugins = append(now.Plugins, c.plugin)
 		}
 	}
-	if len(j.fits) > 0 {
+	switch {
+	case len(j.victims) > 0:
+		now.Preemption = "would do without " + few(j.victims)
+	case len(j.fits) > 0:
 		now.NodeName = j.fits[0].GetNodeName()
-	} else if !w.Entity.IsGroup() {
+	case !w.Entity.IsGroup():
 		a.preempt(t, j, pod, now)
 		if node, at, ok := t.start(j, pod, a.x.Pods); ok {
 			a.out.PredictedNode, a.out.PredictedStart = node, timestamppb.New(at)
@@ -207,13 +211,7 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 
 // preempt tells whether other pods could give way, or do so already.
 func (a *answer) preempt(t *trial, j *judgement, pod *framework.PodInfo, now *schedulingv1.Attempt) {
-	if node := t.snapshot.Node(a.out.GetNominatedNodeName()); node != nil {
-		for _, p := range node.Pods {
-			if p.Terminating() && p.Priority() < pod.Priority() {
-				a.s.leaving = append(a.s.leaving, p.Name())
-			}
-		}
-	}
+	a.s.leaving = a.leaving(t, pod)
 	result, st := t.fw.RunPostFilter(t.ctx, j.state, pod, &j.verdicts)
 	now.Preemption = st.Message()
 	if result == nil || result.NominatedNode == "" || !st.IsSuccess() {
@@ -221,4 +219,26 @@ func (a *answer) preempt(t *trial, j *judgement, pod *framework.PodInfo, now *sc
 	}
 	j.room, j.victims = result.NominatedNode, names(result.Victims)
 	now.Preemption = fmt.Sprintf("node %s would do without %s", result.NominatedNode, few(j.victims))
+}
+
+// leaving are the pods that end on the nodes on which room is being made for pods.
+func (a *answer) leaving(t *trial, pods ...*framework.PodInfo) []string {
+	var out []string
+	seen := map[string]struct{}{}
+	for _, pod := range pods {
+		node := t.snapshot.Node(a.x.Nominator.Node(pod.UID()))
+		if node == nil {
+			continue
+		}
+		if _, ok := seen[node.Name()]; ok {
+			continue
+		}
+		seen[node.Name()] = struct{}{}
+		for _, p := range node.Pods {
+			if p.Terminating() && p.Priority() < pod.Priority() {
+				out = append(out, p.Name())
+			}
+		}
+	}
+	return out
 }

@@ -66,7 +66,13 @@ func (a *answer) judgeGroup(t *trial, q *framework.Queued, pod *framework.PodInf
 	for _, placed := range d.Closest.Assignments {
 		t.snapshot.Assume(placed.Pod, placed.Node)
 	}
-	return t.judge(pod)
+	j, err := t.judge(pod)
+	if j != nil {
+		for _, v := range d.Victims {
+			j.victims = append(j.victims, v.Pod.Name())
+		}
+	}
+	return j, err
 }
 
 // placements tells of each domain that was tried, by name.

@@ -163,6 +163,12 @@ func (s *situation) gang() string {
 	if g.missing() <= 0 {
 		return s.waits(fmt.Sprintf("pod group %s fits now", g.name))
 	}
+	switch {
+	case len(s.leaving) > 0:
+		return fmt.Sprintf("Wait: %s %s to make room for pod group %s", few(s.leaving), verb(len(s.leaving), "ends", "end"), g.name)
+	case len(j.victims) > 0:
+		return fmt.Sprintf("Wait: room for pod group %s is to be made, for which %s %s way", g.name, few(j.victims), verb(len(j.victims), "gives", "give"))
+	}
 	needs := fmt.Sprintf("pod group %s needs %d at once", g.name, g.min)
 	if g.scheduled > 0 {
 		needs += fmt.Sprintf(", %d %s scheduled", g.scheduled, verb(g.scheduled, "is", "are"))

@@ -156,6 +156,12 @@ func TestSummary(t *testing.T) {
 			nodes: 3, causes: []cause{gpus}, shortage: &shortage{node: "node-3", never: true, lacks: []lack{{"nvidia.com/gpu", 16, 8, 8}}},
 		}}, "Add a node with 16 nvidia.com/gpu or ask for at most 8 nvidia.com/gpu: " +
 			"pod group default/g needs 4 at once and 0 fit; for pod default/g-0 all 3 nodes have too few nvidia.com/gpu."},
+		{"gang for which others give way", situation{state: pool, group: &group{name: "default/g", exists: true, min: 4, waiting: 4, tried: true, fit: 3}, judged: &judgement{
+			nodes: 3, causes: []cause{gpus}, victims: []string{"a/1", "a/2", "a/3", "a/4", "a/5"},
+		}}, "Wait: room for pod group default/g is to be made, for which a/1, a/2, a/3 and 2 more give way."},
+		{"gang whose victims end", situation{state: pool, group: &group{name: "default/g", exists: true, min: 4, waiting: 4, tried: true, fit: 3}, leaving: []string{"a/1"}, judged: &judgement{
+			nodes: 3, causes: []cause{gpus},
+		}}, "Wait: a/1 ends to make room for pod group default/g."},
 		{"gang that fits now", situation{state: pool, group: &group{name: "default/g", exists: true, min: 4, waiting: 4, tried: true, fit: 4}, judged: because(3)},
 			"Wait: pod group default/g fits now and is tried again soon."},
 		{"being tried", situation{state: flight}, "Wait: pod default/p is being tried right now."},

@@ -10,14 +10,18 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"trireme.dev/client"
 	"trireme.dev/client/informer"
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
+	storagev1 "trireme.dev/proto/gen/trireme/storage/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/cache"
 	"trireme.dev/services/scheduler/internal/queue"
+	"trireme.dev/services/scheduler/internal/recording"
 	"trireme.dev/services/scheduler/internal/runtime"
 )
 
@@ -30,39 +34,64 @@ type Intake struct {
 	// Framework of any profile: what is asked of it is the same for all.
 	Framework *runtime.Framework
 	Logger    *slog.Logger
+	// Steps of the scheduler.
+	Steps *recording.Steps
+	// Copy is kept up to date; nil where nobody needs it.
+	Copy *Copy
 }
 
-// Register subscribes to pods, nodes and groups, and to what plugins ask for.
+// Register subscribes to all kinds that concern scheduling, and to those that plugins may ask for.
 func (in *Intake) Register(f *informer.Factory) {
-	in.registerObjects(f)
-	informer.Of[*schedulingv1.PodGroup](f, informer.Config{}).AddHandler(informer.Handler[*schedulingv1.PodGroup]{
-		Add:    func(g *schedulingv1.PodGroup, _ bool) { in.setGroup(nil, g) },
-		Update: in.setGroup,
-		Delete: in.deleteGroup,
-	})
-	informer.Of[*corev1.Node](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Node]{
-		Add:    func(n *corev1.Node, _ bool) { in.addNode(n) },
-		Update: in.updateNode,
-		Delete: in.deleteNode,
-	})
-	informer.Of[*corev1.Pod](f, informer.Config{}).AddHandler(informer.Handler[*corev1.Pod]{
-		Add: func(p *corev1.Pod, initial bool) {
-			since := time.Now()
-			if initial {
-				// Pods that were there before the scheduler keep the order in which they came.
-				since = p.GetMetadata().GetCreationTimestamp().AsTime()
-			}
-			in.addPod(p, since)
-		},
-		Update: in.updatePod,
-		Delete: in.deletePod,
-	})
+	for _, k := range kinds {
+		if !k.silent || in.Copy != nil {
+			k.watch(in, f)
+		}
+	}
 }
 
-// Pod takes in a change of a pod: before is nil where it came, after where it went. since is when one that came did.
-func (in *Intake) Pod(before, after *corev1.Pod, since time.Time) {
+// Change takes in a change of an object, in one step: before is nil where it came, after where it went. Neither is to be
+// changed any more. initial says that it was there before the scheduler.
+func (in *Intake) Change(before, after client.Object, initial bool) {
+	now := after
+	if now == nil {
+		now = before
+	}
+	kind := nameOf(now)
+	in.Steps.Begin()
+	if in.Copy != nil {
+		in.Copy.set(kind, now, after == nil)
+	}
+	switch now.(type) {
+	case *corev1.Pod:
+		in.pod(as[*corev1.Pod](before), as[*corev1.Pod](after), initial)
+	case *corev1.Node:
+		in.node(as[*corev1.Node](before), as[*corev1.Node](after))
+	case *schedulingv1.PodGroup:
+		in.group(as[*schedulingv1.PodGroup](before), as[*schedulingv1.PodGroup](after))
+	case *schedulingv1.Queue:
+		in.queueObject(as[*schedulingv1.Queue](before), as[*schedulingv1.Queue](after))
+	case *corev1.Namespace:
+		in.namespace(as[*corev1.Namespace](before), as[*corev1.Namespace](after))
+	case *corev1.PersistentVolumeClaim, *corev1.PersistentVolume, *storagev1.StorageClass, *storagev1.CSINode:
+		in.moved(framework.EventResource(kind), before, after)
+	}
+	in.Steps.EndChange(kind, now, after == nil, initial)
+}
+
+// as is the object as what it is; nil where there is none.
+func as[T client.Object](o client.Object) T {
+	t, _ := o.(T)
+	return t
+}
+
+func (in *Intake) pod(before, after *corev1.Pod, initial bool) {
 	switch {
 	case before == nil:
+		since := in.Steps.Now()
+		if initial {
+			// Pods that were there before the scheduler keep the order in which they came.
+			since = after.GetMetadata().GetCreationTimestamp().AsTime()
+		}
 		in.addPod(after, since)
 	case after == nil:
 		in.deletePod(before)
@@ -71,8 +100,7 @@ func (in *Intake) Pod(before, after *corev1.Pod, since time.Time) {
 	}
 }
 
-// Node takes in a change of a node in the same way.
-func (in *Intake) Node(before, after *corev1.Node) {
+func (in *Intake) node(before, after *corev1.Node) {
 	switch {
 	case before == nil:
 		in.addNode(after)
@@ -83,8 +111,7 @@ func (in *Intake) Node(before, after *corev1.Node) {
 	}
 }
 
-// Group takes in a change of a group in the same way.
-func (in *Intake) Group(before, after *schedulingv1.PodGroup) {
+func (in *Intake) group(before, after *schedulingv1.PodGroup) {
 	if after == nil {
 		in.deleteGroup(before)
 		return
@@ -155,7 +182,7 @@ func (in *Intake) addPod(pod *corev1.Pod, since time.Time) {
 func (in *Intake) updatePod(before, after *corev1.Pod) {
 	if before.GetMetadata().GetUid() != after.GetMetadata().GetUid() {
 		in.deletePod(before)
-		in.addPod(after, time.Now())
+		in.addPod(after, in.Steps.Now())
 		return
 	}
 	was, is := in.classify(before), in.classify(after)
@@ -166,12 +193,12 @@ func (in *Intake) updatePod(before, after *corev1.Pod) {
 		in.updateAssigned(before, after)
 	case is == assigned, is == pending:
 		// From waiting to bound the cache goes first: the room must not look free in between.
-		in.addPod(after, time.Now())
+		in.addPod(after, in.Steps.Now())
 	case is == foreign:
 		in.deletePod(before)
 	case is == stranger && was != stranger:
 		in.deletePod(before)
-		in.addPod(after, time.Now())
+		in.addPod(after, in.Steps.Now())
 	}
 }
 
@@ -183,7 +210,7 @@ func (in *Intake) updatePending(after *corev1.Pod) {
 		return
 	}
 	in.nominate(info)
-	in.Queue.Add(info, time.Now())
+	in.Queue.Add(info, in.Steps.Now())
 }
 
 // nominate takes over where room is being made for a waiting pod. A status that does not say so does not take back what
@@ -202,8 +229,9 @@ func (in *Intake) nominate(pod *framework.PodInfo) {
 func (in *Intake) updateAssigned(before, after *corev1.Pod) {
 	om, nm := before.GetMetadata(), after.GetMetadata()
 	if om.GetGeneration() == nm.GetGeneration() && maps.Equal(om.GetLabels(), nm.GetLabels()) &&
-		(om.GetDeletionTimestamp() == nil) == (nm.GetDeletionTimestamp() == nil) {
-		return // its status only, which no plugin looks at
+		(om.GetDeletionTimestamp() == nil) == (nm.GetDeletionTimestamp() == nil) &&
+		sameTime(before.GetStatus().GetStartTime(), after.GetStatus().GetStartTime()) {
+		return // of its status plugins look at the time of its start only
 	}
 	old, info := in.info(before), in.info(after)
 	in.Cache.AddPod(info)
@@ -217,6 +245,10 @@ func (in *Intake) updateAssigned(before, after *corev1.Pod) {
 	if action != 0 {
 		in.move(framework.AssignedPod, action, old, info)
 	}
+}
+
+func sameTime(a, b *timestamppb.Timestamp) bool {
+	return (a == nil) == (b == nil) && a.GetSeconds() == b.GetSeconds() && a.GetNanos() == b.GetNanos()
 }
 
 // deletePod handles a pod that is gone, or none of ours any more, given its last state.

@@ -28,24 +28,18 @@ type logged struct {
 	except *entity
 }
 
-// Pop waits for the next entity, takes it out and returns what it is made of. Every Pop must be answered by exactly one
-// Done. What waits out a rejection is handed out early where nothing else is ready; what waits out an error is not.
-func (q *Queue) Pop(ctx context.Context) (*framework.Queued, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if p := q.tryPop(); p != nil {
-			return p, nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-q.ready:
-		}
+// Wait waits until there may be something to Pop, or ctx has ended.
+func (q *Queue) Wait(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-q.ready:
 	}
 }
 
-func (q *Queue) tryPop() *framework.Queued {
+// Pop takes out the next entity and returns what it is made of; nil where nothing is ready. Every Pop must be answered by
+// exactly one Done. What waits out a rejection is handed out early where nothing else is ready; what waits out an error is
+// not.
+func (q *Queue) Pop() *framework.Queued {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var e *entity
@@ -60,7 +54,7 @@ func (q *Queue) tryPop() *framework.Queued {
 	}
 	e.view.Attempts++
 	if e.view.InitialAttempt.IsZero() {
-		e.view.InitialAttempt = time.Now()
+		e.view.InitialAttempt = q.now()
 	}
 	if e.view.IsGroup() {
 		e.view.Scheduled = q.cfg.Scheduled(e.view.GroupKey)
@@ -103,7 +97,7 @@ func (q *Queue) Done(popped *framework.Queued, o Outcome) {
 	switch {
 	case o.Failed:
 		e.errors++
-		e.view.Timestamp = time.Now()
+		e.view.Timestamp = q.now()
 		e.rejectedBy, e.pendingBy = nil, nil
 		q.setBackoff(e)
 		if e.forced {
@@ -115,7 +109,7 @@ func (q *Queue) Done(popped *framework.Queued, o Outcome) {
 	case o.Rejected:
 		e.errors = 0
 		e.unschedulable++
-		e.view.Timestamp = time.Now()
+		e.view.Timestamp = q.now()
 		q.setBackoff(e)
 		if e.forced {
 			how, event = hintNow, eventActivate

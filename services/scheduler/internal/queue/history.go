@@ -108,7 +108,7 @@ func (q *Queue) trace(rec *record, event string) {
 	}
 	e.traced = append(e.traced, rec)
 	if e.place == placeInFlight {
-		rec.enter(PartActive, event, event, time.Now()) // it waits for the attempt to end
+		rec.enter(PartActive, event, event, q.now()) // it waits for the attempt to end
 	}
 }
 
@@ -128,7 +128,7 @@ func (q *Queue) settle(e *entity, event string) {
 	if len(e.traced) == 0 {
 		return
 	}
-	now, reason := time.Now(), ""
+	now, reason := q.now(), ""
 	if !e.ended.IsZero() {
 		now = e.ended
 	}
@@ -150,7 +150,7 @@ func (q *Queue) leave(e *entity) {
 	if len(e.traced) == 0 {
 		return
 	}
-	now := time.Now()
+	now := q.now()
 	for _, rec := range e.traced {
 		if e.held[rec.pod.UID()] == nil {
 			rec.enter("", "", eventPop, now)

@@ -76,18 +76,18 @@ func (q *Queue) admit(e *entity, failed bool, event string) {
 	if e.gate = q.gateOf(e); e.gate != nil {
 		q.putInPool(e, e.gate.Plugin())
 		if _, ok := q.unsaid[e]; !ok {
-			q.unsaid[e] = time.Now().Add(gateReportDelay)
+			q.unsaid[e] = q.now().Add(gateReportDelay)
 			q.nudge()
 		}
 		return
 	}
 	delete(q.unsaid, e)
 	if len(e.held) > 0 {
-		q.unsaid[e] = time.Now().Add(gateReportDelay)
+		q.unsaid[e] = q.now().Add(gateReportDelay)
 		q.nudge()
 	}
 	switch {
-	case !time.Now().Before(e.until):
+	case !q.now().Before(e.until):
 		q.makeReady(e)
 		q.signal()
 	case failed:

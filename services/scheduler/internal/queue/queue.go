@@ -24,6 +24,7 @@ import (
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/scheduler/framework"
+	"trireme.dev/services/scheduler/internal/recording"
 )
 
 // Config says how a queue decides. Functions are called with the queue locked and must not call it back, OnGated
@@ -47,6 +48,8 @@ type Config struct {
 	OnGated func(Gated)
 	// InitialBackoff and MaxBackoff bound the pause after a failed attempt; 1 s and 10 s where zero.
 	InitialBackoff, MaxBackoff time.Duration
+	// Steps say what time it is. All that changes the queue is called within one.
+	Steps *recording.Steps
 }
 
 const (
@@ -171,7 +174,7 @@ func (q *Queue) Add(pod *framework.PodInfo, since time.Time) {
 		return
 	}
 	q.forgetStranger(pod.UID())
-	rec := &record{pod: pod, since: since, history: history{seen: time.Now()}}
+	rec := &record{pod: pod, since: since, history: history{seen: q.now()}}
 	q.pods[pod.UID()] = rec
 	if key, ok := pod.Group(); ok {
 		if q.members[key] == nil {

@@ -101,11 +101,21 @@ func newQueue(change func(*Config)) *Queue {
 
 // pop returns the next entity's name, "" where none is ready now.
 func pop(q *Queue) (*framework.Queued, string) {
-	p := q.tryPop()
+	p := q.Pop()
 	if p == nil {
 		return nil, ""
 	}
 	return p, p.Name()
+}
+
+// next waits for the next entity.
+func next(ctx context.Context, q *Queue) *framework.Queued {
+	for {
+		if p := q.Pop(); p != nil {
+			return p
+		}
+		q.Wait(ctx)
+	}
 }
 
 func names(q *Queue) (got []string) {
@@ -203,10 +213,7 @@ func TestErrorWaitsOutItsBackoff(t *testing.T) {
 		for i, want := range []int{1, 2, 4, 8, 10, 10} {
 			begin := time.Now()
 			q.Move(nodeAdded, nil) // no event shortens an error's backoff
-			a, err := q.Pop(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := next(ctx, q)
 			if got := time.Since(begin); got != time.Duration(want)*time.Second {
 				t.Errorf("attempt %d came after %s, want %ds", i+2, got, want)
 			}
@@ -265,9 +272,7 @@ func TestFlush(t *testing.T) {
 		a, _ := pop(q)
 		begin := time.Now()
 		q.Done(a, Outcome{Rejected: true, Plugins: []string{"Fit"}})
-		if _, err := q.Pop(ctx); err != nil {
-			t.Fatal(err)
-		}
+		next(ctx, q)
 		if got := time.Since(begin); got < 5*time.Minute || got > 5*time.Minute+30*time.Second {
 			t.Errorf("flushed after %s, want 5m to 5m30s", got)
 		}
@@ -386,7 +391,7 @@ func TestPodThatIsHeldAtAStatusUpdateIsNotHandedOut(t *testing.T) {
 		q.Add(pod("a", ""), time.Now())
 		held = framework.NewStatus(framework.UnschedulableAndUnresolvable, "not now")
 		q.Update(pod("a", "", func(p *corev1.Pod) { p.Status = &corev1.PodStatus{Phase: "Pending"} }))
-		if p := q.tryPop(); p != nil {
+		if p := q.Pop(); p != nil {
 			t.Errorf("popped with %d pods", len(p.Pods))
 		}
 	})

@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"time"
+
+	recordv1 "trireme.dev/proto/gen/trireme/record/v1"
 )
 
 // Run lets time pass in the queue: it ends backoffs, flushes what has been in the pool for too long, and reports what is
@@ -17,22 +19,38 @@ func (q *Queue) Run(ctx context.Context) error {
 		case <-q.kick:
 		case <-timer.C:
 		}
-		gated, next := q.tick()
-		for _, g := range gated {
-			q.cfg.OnGated(g)
-		}
-		timer.Reset(time.Until(next))
+		timer.Reset(q.Tick())
 	}
 }
 
-// tick does what is due and says when to come again.
-func (q *Queue) tick() ([]Gated, time.Time) {
+// Tick does what is due, in one step, and says after which time to come again.
+func (q *Queue) Tick() time.Duration {
+	q.cfg.Steps.Begin()
+	gated, next, due := q.tick()
+	pause := next.Sub(q.now())
+	if due {
+		q.cfg.Steps.End(&recordv1.Entry{Step: &recordv1.Entry_Tick{Tick: &recordv1.Tick{}}})
+	} else {
+		q.cfg.Steps.End(nil)
+	}
+	for _, g := range gated {
+		q.cfg.OnGated(g)
+	}
+	return pause
+}
+
+// now is the time of the step under way.
+func (q *Queue) now() time.Time { return q.cfg.Steps.Now() }
+
+// tick does what is due and says when to come again, and whether anything was due.
+func (q *Queue) tick() (gated []Gated, next time.Time, due bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := time.Now()
-	next := now.Add(time.Hour)
+	now := q.now()
+	next = now.Add(time.Hour)
 	for _, h := range []*entityHeap{&q.backoff, &q.failed} {
 		for h.Len() > 0 && !now.Before(h.items[0].until) {
+			due = true
 			e := h.pop()
 			e.place = placeNone
 			q.recheck(e)
@@ -43,6 +61,7 @@ func (q *Queue) tick() ([]Gated, time.Time) {
 		}
 	}
 	if !q.flushAt.IsZero() && !now.Before(q.flushAt) {
+		due = true
 		q.flushAt = time.Time{}
 		for e := range q.pool {
 			switch {
@@ -57,12 +76,12 @@ func (q *Queue) tick() ([]Gated, time.Time) {
 	if !q.flushAt.IsZero() {
 		next = earlier(next, q.flushAt)
 	}
-	var gated []Gated
-	for e, due := range q.unsaid {
-		if now.Before(due) {
-			next = earlier(next, due)
+	for e, at := range q.unsaid {
+		if now.Before(at) {
+			next = earlier(next, at)
 			continue
 		}
+		due = true
 		delete(q.unsaid, e)
 		g := Gated{GroupKey: e.view.GroupKey, Group: e.view.Group, Status: e.gate}
 		for _, p := range e.gatedPods() {
@@ -72,7 +91,7 @@ func (q *Queue) tick() ([]Gated, time.Time) {
 		}
 		gated = append(gated, g)
 	}
-	return gated, next
+	return gated, next, due
 }
 
 // flushLater has an entity of the pool be looked at when it has been there for too long.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	recordv1 "trireme.dev/proto/gen/trireme/record/v1"
 	"trireme.dev/services/scheduler/framework"
 )
 
@@ -78,13 +79,20 @@ func (f *Framework) WaitOnPermit(ctx context.Context, pod *framework.PodInfo) *f
 	if w == nil {
 		return nil
 	}
-	defer f.waiting.release(pod.UID())
+	defer f.letGo(pod.UID())
 	select {
 	case st := <-w.answer:
 		return st
 	case <-ctx.Done():
 		return framework.AsStatus(fmt.Errorf("waiting at Permit: %w", ctx.Err()))
 	}
+}
+
+// letGo of a pod that waits no more is a step of its own: plugins look at who waits.
+func (f *Framework) letGo(uid string) {
+	f.deps.Steps.Begin()
+	f.ReleasePermit(uid)
+	f.deps.Steps.End(&recordv1.Entry{Step: &recordv1.Entry_Released{Released: &recordv1.Released{Pod: uid}}})
 }
 
 // RunBind asks plugins until one does not skip.

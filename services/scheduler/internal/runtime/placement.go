@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -125,4 +126,29 @@ func (f *Framework) RankPlacements(state *framework.CycleState, group *framework
 		}
 	}
 	return total, nil
+}
+
+// RunPodGroupPostFilter asks plugins to make room for a group until one succeeds, or says that nothing helps. Reasons add up.
+func (f *Framework) RunPodGroupPostFilter(ctx context.Context, state *framework.CycleState, group *framework.Queued, nodes *framework.Snapshot, attempt framework.GroupAttempt) (*framework.PodGroupPostFilterResult, *framework.Status) {
+	var (
+		kept    *framework.PodGroupPostFilterResult
+		reasons []string
+		last    string
+	)
+	for at, p := range f.podGroupPostFilter {
+		f.running.site.Store(f.running.podGroupPostFilter[at])
+		result, st := p.PodGroupPostFilter(ctx, state, group, nodes, attempt)
+		st = st.WithPlugin(p.Name())
+		switch {
+		case st.IsSuccess(), st.Code() == framework.UnschedulableAndUnresolvable:
+			return result, st
+		case !st.IsRejected():
+			return nil, asError("PodGroupPostFilter", st)
+		}
+		if result != nil {
+			kept = result
+		}
+		reasons, last = append(reasons, st.Reasons()...), p.Name()
+	}
+	return kept, framework.NewStatus(framework.Unschedulable, reasons...).WithPlugin(last)
 }

@@ -11,6 +11,7 @@ import (
 	"trireme.dev/client"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/nominate"
+	"trireme.dev/services/scheduler/internal/recording"
 )
 
 // Names of extension points, as Kubernetes' metrics have them.
@@ -26,6 +27,8 @@ const (
 	PreBind      = "PreBind"
 	Bind         = "Bind"
 	PostBind     = "PostBind"
+
+	PodGroupPostFilter = "PodGroupPostFilter"
 )
 
 // Deps are what plugins reach through their Handle. What is nil does nothing, or is nothing.
@@ -39,6 +42,8 @@ type Deps struct {
 	Objects map[string]any
 	// Shared is what profiles of one scheduler have in common; nil where there is one.
 	Shared *Shared
+	// Steps of the scheduler.
+	Steps *recording.Steps
 }
 
 // Shared are the pods of all profiles that wait at Permit or are being bound: a plugin of one profile may have to do with
@@ -172,6 +177,13 @@ func (f *Framework) Activate(pods ...*framework.PodInfo) {
 	if f.activate != nil {
 		f.activate(pods)
 	}
+}
+
+// Beside implements framework.Handle.
+func (f *Framework) Beside(pod *framework.PodInfo, work func() error, then func(error)) {
+	f.deps.Steps.Beside(func(run func()) { go run() }, pod.UID(),
+		func() *framework.Status { return framework.AsStatus(work()) },
+		func(st *framework.Status) { then(st.Err()) })
 }
 
 // Less orders the queue.

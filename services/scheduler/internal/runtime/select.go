@@ -201,11 +201,12 @@ func (f *Framework) RunFiltersWith(state *framework.CycleState, pod *framework.P
 	return f.RunFilter(with, pod, there)
 }
 
-// Ahead returns those of the nominated pods that go before pod: of its priority or more, but for the one with the uid except.
+// Ahead returns those of the nominated pods that go before pod: of its priority or more, but for the one with the uid except,
+// and for those of its group, whose pods are placed one after the other, each first where room was made for it.
 func Ahead(pod *framework.PodInfo, nominated []*framework.PodInfo, except string) []*framework.PodInfo {
 	var out []*framework.PodInfo
 	for _, n := range nominated {
-		if n.UID() != except && n.Priority() >= pod.Priority() {
+		if n.UID() != except && n.Priority() >= pod.Priority() && !n.SameGroup(pod) {
 			out = append(out, n)
 		}
 	}

@@ -122,4 +122,4 @@ func (w *waitingPod) say(st *framework.Status) {
 }
 
 // ReleasePermit lets go of a pod that nobody waits for any more; nothing happens where it is not held.
-func (f *Framework) ReleasePermit(pod *framework.PodInfo) { f.waiting.release(pod.UID()) }
+func (f *Framework) ReleasePermit(uid string) { f.waiting.release(uid) }

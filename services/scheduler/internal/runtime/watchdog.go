@@ -24,7 +24,7 @@ type running struct {
 	// pods counts those that were begun.
 	pods atomic.Int64
 
-	preFilter, filter, postFilter, preScore, score, reserve, permit []*site
+	preFilter, filter, postFilter, preScore, score, reserve, permit, podGroupPostFilter []*site
 }
 
 // sites makes the sites of all plugins that a cycle calls.
@@ -33,6 +33,7 @@ func (f *Framework) sites() {
 	r.preFilter, r.filter, r.postFilter = sitesOf(PreFilter, f.preFilter), sitesOf(Filter, f.filter), sitesOf(PostFilter, f.postFilter)
 	r.preScore, r.score = sitesOf(PreScore, f.preScore), sitesOf(Score, f.score)
 	r.reserve, r.permit = sitesOf(Reserve, f.reserve), sitesOf(Permit, f.permit)
+	r.podGroupPostFilter = sitesOf(PodGroupPostFilter, f.podGroupPostFilter)
 }
 
 // Begin notes that a pod's attempt begins. It is called by the cycle.

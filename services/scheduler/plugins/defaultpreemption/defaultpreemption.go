@@ -1,5 +1,6 @@
-// Package defaultpreemption makes room for a pod that fits nowhere by taking pods of lower priority off one node: as few
-// and as unimportant ones as will do. It chooses without chance, and takes them away beside the cycle.
+// Package defaultpreemption makes room for a pod that fits nowhere by taking pods of lower priority off one node, and for a
+// group by taking them off the nodes of one placement: as few and as unimportant ones as will do. It chooses without chance,
+// and takes them away beside the cycle.
 package defaultpreemption
 
 import (
@@ -42,7 +43,12 @@ func (a *Args) Validate() error {
 	return nil
 }
 
-// Plugin is a PostFilter and a PreEnqueue. Make it with New.
+// enough is on how many candidates of so many the search ends.
+func (a *Args) enough(of int) int {
+	return max(of*int(a.MinCandidateNodesPercentage)/100, int(a.MinCandidateNodesAbsolute), 1)
+}
+
+// Plugin is a PostFilter and a PodGroupPostFilter, and a PreEnqueue of pods and groups. Make it with New.
 type Plugin struct {
 	handle framework.Handle
 	args   Args
@@ -51,7 +57,7 @@ type Plugin struct {
 	unknown []int32
 
 	mu sync.Mutex
-	// making are the pods for which room is being made, by uid; they are not tried meanwhile.
+	// making are the pods for which room is being made, by uid, and the groups; they are not tried meanwhile.
 	making map[string]struct{}
 }
 
@@ -70,12 +76,17 @@ var making = framework.NewStatus(framework.UnschedulableAndUnresolvable, "waitin
 
 // PreEnqueue implements framework.PreEnqueuePlugin.
 func (p *Plugin) PreEnqueue(pod *framework.PodInfo) *framework.Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.making[pod.UID()]; ok {
+	if p.isMaking(pod.UID()) {
 		return making
 	}
 	return nil
+}
+
+func (p *Plugin) isMaking(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.making[id]
+	return ok
 }
 
 // EventsToRegister implements framework.EnqueueExtensions.
@@ -83,10 +94,11 @@ func (p *Plugin) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{{
 		Event: framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete},
 		Hint: func(pod *framework.PodInfo, _ *framework.Change) framework.Hint {
-			if p.PreEnqueue(pod) == nil {
-				return framework.Queue
+			key, grouped := pod.Group()
+			if p.isMaking(pod.UID()) || grouped && p.isMaking(idOf(key)) {
+				return framework.QueueSkip
 			}
-			return framework.QueueSkip
+			return framework.Queue
 		},
 	}}
 }
@@ -119,11 +131,7 @@ func (p *Plugin) ineligible(pod *framework.PodInfo, rejected *framework.Verdicts
 	if pod.Pod.GetSpec().GetPreemptionPolicy() == "Never" {
 		return "preemptionPolicy=Never."
 	}
-	name := p.handle.NominatedNode(pod.UID())
-	if name == "" {
-		name = pod.Pod.GetStatus().GetNominatedNodeName()
-	}
-	node := p.handle.Snapshot().Node(name)
+	node := p.handle.Snapshot().Node(p.nominatedNode(pod))
 	if node == nil || rejected.Status(node.Index).Code() == framework.UnschedulableAndUnresolvable {
 		return ""
 	}
@@ -135,6 +143,14 @@ func (p *Plugin) ineligible(pod *framework.PodInfo, rejected *framework.Verdicts
 	return ""
 }
 
+// nominatedNode is where room is being made for a pod; empty for nowhere.
+func (p *Plugin) nominatedNode(pod *framework.PodInfo) string {
+	if name := p.handle.NominatedNode(pod.UID()); name != "" {
+		return name
+	}
+	return pod.Pod.GetStatus().GetNominatedNodeName()
+}
+
 // budgets that preemption spares where it can.
 func (p *Plugin) budgets() []*policyv1.PodDisruptionBudget {
 	budgets, ok := framework.Objects[*policyv1.PodDisruptionBudget](p.handle, "PodDisruptionBudget")
@@ -144,37 +160,81 @@ func (p *Plugin) budgets() []*policyv1.PodDisruptionBudget {
 	return budgets.List("", nil)
 }
 
-// makeRoom takes the victims away, the last of them after the others. Until then the pod is not tried; then it waits for
-// the last one's end, which no event can come too early for.
+// makeRoom has the victims of a candidate taken away.
 func (p *Plugin) makeRoom(ctx context.Context, pod *framework.PodInfo, c *candidate) {
-	for _, other := range slices.Clone(p.handle.Nominated(c.node.Name())) {
-		// Room that was being made here for pods that matter less is taken from them.
+	p.clearNominations(c.node.Name(), pod)
+	p.takeAway(ctx, preemptor{
+		id: pod.UID(), pods: []*framework.PodInfo{pod}, what: fmt.Sprintf("pod %s on node %s", pod.UID(), c.node.Name()),
+	}, slices.Clone(c.victims))
+}
+
+// clearNominations takes room that was being made on the node from pods that matter less than pod.
+func (p *Plugin) clearNominations(node string, pod *framework.PodInfo) {
+	for _, other := range slices.Clone(p.handle.Nominated(node)) {
 		if other.Priority() < pod.Priority() && other.UID() != pod.UID() {
 			p.handle.Nominate(other, "")
 			p.handle.Activate(other)
 		}
 	}
-	if p.handle.Evictor() == nil || len(c.victims) == 0 {
-		return
-	}
-	victims, node := slices.Clone(c.victims), c.node.Name()
-	p.mu.Lock()
-	p.making[pod.UID()] = struct{}{}
-	p.mu.Unlock()
-	// What was begun is finished even where the scheduler stops leading meanwhile: half of it would be worth nothing.
-	go p.evictAll(context.WithoutCancel(ctx), pod, node, victims)
 }
 
-func (p *Plugin) evictAll(ctx context.Context, pod *framework.PodInfo, node string, victims []*framework.PodInfo) {
+// preemptor is who pods give way to: a pod, or the pods of a group.
+type preemptor struct {
+	id   string // in making
+	pods []*framework.PodInfo
+	what string // for people
+}
+
+// takeAway takes the victims away, the last of them after the others. Until then the preemptor is not tried; then it waits for
+// the last one's end, which no event can come too early for.
+func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []*framework.PodInfo) {
+	if p.handle.Evictor() == nil || len(victims) == 0 {
+		return
+	}
+	p.mu.Lock()
+	p.making[by.id] = struct{}{}
+	p.mu.Unlock()
+	// What was begun is finished even where the scheduler stops leading meanwhile: half of it would be worth nothing.
+	ctx = context.WithoutCancel(ctx)
 	last := len(victims) - 1
+	p.handle.Beside(by.pods[0], func() error { return p.evictAll(ctx, by, victims[:last]) }, func(err error) {
+		p.mu.Lock()
+		delete(p.making, by.id)
+		p.mu.Unlock()
+		if err != nil {
+			p.failed(by, err)
+			return
+		}
+		p.handle.Beside(by.pods[0], func() error { return p.evict(ctx, by, victims[last]) }, func(err error) {
+			if err != nil {
+				p.failed(by, err)
+			}
+		})
+	})
+}
+
+// failed has the preemptor try again, now that room was not made.
+func (p *Plugin) failed(by preemptor, err error) {
+	p.handle.Event(by.pods[0].Pod, "Warning", "FailedPreemption", err.Error())
+	p.handle.Activate(by.pods...)
+}
+
+// maxEvictions are under way at once for one preemptor.
+const maxEvictions = 32
+
+// evictAll takes the victims away beside each other, and returns the last error.
+func (p *Plugin) evictAll(ctx context.Context, by preemptor, victims []*framework.PodInfo) error {
 	var (
 		all    sync.WaitGroup
 		mu     sync.Mutex
 		failed error
 	)
-	for _, v := range victims[:last] {
+	room := make(chan struct{}, maxEvictions)
+	for _, v := range victims {
+		room <- struct{}{}
 		all.Go(func() {
-			if err := p.evict(ctx, pod, node, v); err != nil {
+			defer func() { <-room }()
+			if err := p.evict(ctx, by, v); err != nil {
 				mu.Lock()
 				failed = err
 				mu.Unlock()
@@ -182,21 +242,11 @@ func (p *Plugin) evictAll(ctx context.Context, pod *framework.PodInfo, node stri
 		})
 	}
 	all.Wait()
-	p.mu.Lock()
-	delete(p.making, pod.UID())
-	p.mu.Unlock()
-	if failed == nil {
-		failed = p.evict(ctx, pod, node, victims[last])
-	}
-	if failed != nil {
-		p.handle.Event(pod.Pod, "Warning", "FailedPreemption", failed.Error())
-		p.handle.Activate(pod)
-	}
+	return failed
 }
 
 // evict takes one victim away, by the way that its state allows: one that is not bound yet is only let go of.
-func (p *Plugin) evict(ctx context.Context, pod *framework.PodInfo, node string, victim *framework.PodInfo) error {
-	message := fmt.Sprintf("Preempted by pod %s on node %s", pod.UID(), node)
+func (p *Plugin) evict(ctx context.Context, by preemptor, victim *framework.PodInfo) error {
 	if w := p.handle.WaitingPod(victim.UID()); w != nil {
 		w.Reject(Name, "preempted")
 		return nil
@@ -207,6 +257,6 @@ func (p *Plugin) evict(ctx context.Context, pod *framework.PodInfo, node string,
 	if err := p.handle.Evictor().Evict(ctx, victim, p.handle.Profile()+": preempting to accommodate a higher priority pod"); err != nil {
 		return err
 	}
-	p.handle.Event(victim.Pod, "Normal", "Preempted", message)
+	p.handle.Event(victim.Pod, "Normal", "Preempted", "Preempted by "+by.what)
 	return nil
 }

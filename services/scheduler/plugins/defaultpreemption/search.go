@@ -40,7 +40,7 @@ func (s *search) run() (*candidate, error) {
 	}
 	known := &s.plugin.found
 	known.recall(s)
-	enough := max(len(s.open)*int(s.plugin.args.MinCandidateNodesPercentage)/100, int(s.plugin.args.MinCandidateNodesAbsolute), 1)
+	enough := s.plugin.args.enough(len(s.open))
 	var (
 		best         *candidate
 		count, spare int

@@ -85,20 +85,15 @@ func domainOf(group *framework.Queued, nodes *framework.Snapshot, label *framewo
 		return 0, nil
 	}
 	taken, first := int32(0), ""
-	for i, n := range nodes.Nodes() {
-		for _, p := range n.Pods {
-			if key, ok := p.Group(); !ok || key != group.GroupKey {
-				continue
-			}
-			switch d := label.Values[i]; {
-			case d == 0:
-				return 0, framework.NewStatus(framework.Error, fmt.Sprintf("pod %s of the group is on node %s, which has no label %s", p.Name(), n.Name(), label.Key))
-			case taken == 0:
-				taken, first = d, p.Name()
-			case d != taken:
-				return 0, framework.NewStatus(framework.Error, fmt.Sprintf("pods of the group are in two domains of %s: %s in %s, %s in %s",
-					label.Key, first, label.Name(taken), p.Name(), label.Name(d)))
-			}
+	for _, m := range nodes.Members(group.GroupKey) {
+		switch d := label.Values[m.Node.Index]; {
+		case d == 0:
+			return 0, framework.NewStatus(framework.Error, fmt.Sprintf("pod %s of the group is on node %s, which has no label %s", m.Pod.Name(), m.Node.Name(), label.Key))
+		case taken == 0:
+			taken, first = d, m.Pod.Name()
+		case d != taken:
+			return 0, framework.NewStatus(framework.Error, fmt.Sprintf("pods of the group are in two domains of %s: %s in %s, %s in %s",
+				label.Key, first, label.Name(taken), m.Pod.Name(), label.Name(d)))
 		}
 	}
 	return taken, nil
