@@ -40,6 +40,14 @@ type FilterPlugin interface {
 	Filter(state *CycleState, pod *PodInfo, node *NodeInfo) *Status
 }
 
+// NodeFilterPlugin is a FilterPlugin that looks at the pod and the node itself, not at pods on nodes: where it rejects a node,
+// no pod that comes or goes changes that.
+type NodeFilterPlugin interface {
+	FilterPlugin
+	// FiltersNodes only marks the plugin.
+	FiltersNodes()
+}
+
 // FilterPassPlugin filters many nodes in one go over the snapshot's columns. Filter remains the definition, and is what
 // is called where pods are moved in thought; the two must agree on every node.
 type FilterPassPlugin interface {

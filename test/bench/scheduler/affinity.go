@@ -17,12 +17,7 @@ const (
 func topology(name string, existing, measured int, target float64, change func(i int, p *corev1.Pod)) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		ns := nodes(5000, nil)
-		f, err := b.once(ctx, inmemory.Config{}, ns, spread(pods("existing", existing, change), ns), pods(name, measured/b.scale, change))
-		if err != nil {
-			return err
-		}
-		b.add(name, f, target)
-		return nil
+		return b.workload(ctx, name, target, inmemory.Config{}, ns, pods("existing", existing, change), pods(name, measured/b.scale, change))
 	}
 }
 

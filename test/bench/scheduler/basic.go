@@ -8,7 +8,7 @@ import (
 	"trireme.dev/services/scheduler/inmemory"
 )
 
-// once runs one measurement in a cluster of its own.
+// once runs one measurement in a cluster of its own, after its scheduler has placed the existing pods that name no node.
 func (b *bench) once(ctx context.Context, cfg inmemory.Config, nodes []*corev1.Node, existing, measured []*corev1.Pod) (f figures, err error) {
 	c, err := b.start(ctx, cfg, nodes, existing)
 	if err != nil {
@@ -17,24 +17,57 @@ func (b *bench) once(ctx context.Context, cfg inmemory.Config, nodes []*corev1.N
 	if f, err = c.measure(ctx, measured, -1); err != nil {
 		return f, err
 	}
+	if f.used, err = c.utilisation(); err != nil {
+		return f, err
+	}
 	return f, c.stop()
+}
+
+// judgedPods is how many pods of a workload are judged.
+const judgedPods = 20
+
+// judge runs the same again, with fewer pods and not against the clock, and compares the nodes of some with the best.
+func (b *bench) judge(ctx context.Context, name string, cfg inmemory.Config, nodes []*corev1.Node, existing, measured []*corev1.Pod) error {
+	measured = measured[:max(len(measured)/10, min(len(measured), judgedPods))]
+	j := newJudge(max(len(measured)/judgedPods, 1))
+	cfg.Profile = j.profile()
+	c, err := b.start(ctx, cfg, nodes, existing)
+	if err != nil {
+		return err
+	}
+	j.seen, j.chosen, j.best = 0, 0, 0 // the existing ones do not count
+	if _, err := c.measure(ctx, measured, -1); err != nil {
+		return err
+	}
+	if err := c.stop(); err != nil {
+		return err
+	}
+	b.judged(j)
+	b.results.Add("sched."+name+"_quality", float64(j.chosen)/float64(j.best), "of the best score", 1)
+	return nil
+}
+
+// workload measures and judges.
+func (b *bench) workload(ctx context.Context, name string, target float64, cfg inmemory.Config, nodes []*corev1.Node, existing, measured []*corev1.Pod) error {
+	f, err := b.once(ctx, cfg, nodes, existing, measured)
+	if err != nil {
+		return err
+	}
+	b.add(name, f, target)
+	return b.judge(ctx, name, cfg, nodes, existing, measured)
 }
 
 // add reports pods per second under name, and the processor time of one beside it.
 func (b *bench) add(name string, f figures, target float64) {
 	b.results.Add("sched."+name+"_per_s", f.perSecond(), "pods/s", target)
 	b.results.Add("sched."+name+"_cpu_us", f.micros(), "us/pod", 0)
+	b.results.Add("sched."+name+"_utilisation", f.used, "of the processors", 0)
 }
 
 // basic is one shape of pods on 5,000 nodes.
 func basic(ctx context.Context, b *bench) error {
 	ns := nodes(5000, nil)
-	f, err := b.once(ctx, inmemory.Config{}, ns, spread(pods("existing", 1000, nil), ns), pods("basic", 10000*b.times/b.scale, nil))
-	if err != nil {
-		return err
-	}
-	b.add("basic", f, 30000)
-	return nil
+	return b.workload(ctx, "basic", 30000, inmemory.Config{}, ns, pods("existing", 1000, nil), pods("basic", 10000*b.times/b.scale, nil))
 }
 
 // diverse is 1,000 shapes of pods, each looked at by itself.
@@ -44,12 +77,7 @@ func diverse(ctx context.Context, b *bench) error {
 		request(p, "cpu", fmt.Sprintf("%dm", 50+i%100))
 		request(p, "memory", fmt.Sprintf("%dMi", 300+i/100%10*50))
 	})
-	f, err := b.once(ctx, inmemory.Config{NoBatching: true}, ns, spread(pods("existing", 1000, nil), ns), measured)
-	if err != nil {
-		return err
-	}
-	b.add("diverse", f, 3000)
-	return nil
+	return b.workload(ctx, "diverse", 3000, inmemory.Config{NoBatching: true}, ns, pods("existing", 1000, nil), measured)
 }
 
 // gpu is pods of one GPU on nodes of eight.
@@ -57,19 +85,14 @@ func gpu(ctx context.Context, b *bench) error {
 	const resource = "nvidia.com/gpu"
 	ns := nodes(5000, func(_ int, n *corev1.Node) { n.Status.Allocatable[resource] = "8" })
 	measured := pods("gpu", 5000/b.scale, func(_ int, p *corev1.Pod) { request(p, resource, "1") })
-	f, err := b.once(ctx, inmemory.Config{}, ns, nil, measured)
-	if err != nil {
-		return err
-	}
-	b.add("gpu", f, 10000)
-	return nil
+	return b.workload(ctx, "gpu", 10000, inmemory.Config{}, ns, nil, measured)
 }
 
 // growth shows how the cost of a pod grows with the cluster.
 func growth(ctx context.Context, b *bench) error {
 	for _, n := range []int{500, 5000, 50000} {
 		ns := nodes(n, nil)
-		f, err := b.once(ctx, inmemory.Config{}, ns, spread(pods("existing", 1000, nil), ns), pods("basic", 10000*b.times/b.scale, nil))
+		f, err := b.once(ctx, inmemory.Config{}, ns, pods("existing", 1000, nil), pods("basic", 10000*b.times/b.scale, nil))
 		if err != nil {
 			return err
 		}

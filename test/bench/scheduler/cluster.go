@@ -18,10 +18,11 @@ import (
 type cluster struct {
 	*inmemory.Scheduler
 	bound chan int // how many have been bound so far, the newest only
+	last  int      // what measure last took from it
 	stop  func() error
 }
 
-// start runs a scheduler over nodes, with pods on those that their specs name.
+// start runs a scheduler over nodes, with pods on those that their specs name; the others it has placed when start returns.
 func (b *bench) start(ctx context.Context, cfg inmemory.Config, nodes []*corev1.Node, existing []*corev1.Pod) (*cluster, error) {
 	c := &cluster{bound: make(chan int, 1)}
 	cfg.Seed = b.seed
@@ -46,8 +47,13 @@ func (b *bench) start(ctx context.Context, cfg inmemory.Config, nodes []*corev1.
 	for _, n := range nodes {
 		s.Node(nil, n)
 	}
+	waiting := existing[:0:0]
 	for _, p := range existing {
-		s.Create(p)
+		if p.GetSpec().GetNodeName() != "" {
+			s.Create(p)
+		} else {
+			waiting = append(waiting, p)
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -56,6 +62,9 @@ func (b *bench) start(ctx context.Context, cfg inmemory.Config, nodes []*corev1.
 		cancel()
 		return <-ended
 	}
+	if _, err := c.measure(ctx, waiting, -1); err != nil {
+		return nil, fmt.Errorf("existing pods: %w", err)
+	}
 	return c, nil
 }
 
@@ -63,6 +72,8 @@ func (b *bench) start(ctx context.Context, cfg inmemory.Config, nodes []*corev1.
 type figures struct {
 	pods      int
 	wall, cpu time.Duration
+	// used is the share of the processors that is asked for in the end.
+	used float64
 }
 
 func (f figures) perSecond() float64 { return float64(f.pods) / f.wall.Seconds() }
@@ -76,30 +87,26 @@ func (c *cluster) measure(ctx context.Context, pods []*corev1.Pod, want int) (fi
 		want = len(pods)
 	}
 	runtime.GC()
-	before := 0
-	select {
-	case before = <-c.bound:
-	default:
-	}
+	before := c.last
 	begun, cpu := time.Now(), processorTime()
 	for _, p := range pods {
 		c.Create(p)
 	}
 	stuck := time.NewTimer(time.Minute)
 	defer stuck.Stop()
-	for n := before; n < before+want; {
+	for c.last < before+want {
 		select {
-		case n = <-c.bound:
+		case c.last = <-c.bound:
 			stuck.Reset(time.Minute)
 		case <-ctx.Done():
 			return figures{}, ctx.Err()
 		case <-stuck.C:
 			active, backoff, pool := c.Waiting()
 			return figures{}, fmt.Errorf("%d of %d bound, nothing for a minute; waiting: %d ready, %d in backoff, %d unschedulable",
-				n-before, want, active, backoff, pool)
+				c.last-before, want, active, backoff, pool)
 		}
 	}
-	return figures{want, time.Since(begun), processorTime() - cpu}, nil
+	return figures{pods: want, wall: time.Since(begun), cpu: processorTime() - cpu}, nil
 }
 
 func processorTime() time.Duration {

@@ -25,6 +25,9 @@ func gangs(size, count int, topology string) func(context.Context, *bench) error
 		if err != nil {
 			return err
 		}
+		if f.used, err = c.utilisation(); err != nil {
+			return err
+		}
 		b.add(fmt.Sprintf("gang_%dx%d", count, size), f, 5000)
 		return c.stop()
 	}

@@ -57,6 +57,8 @@ type bench struct {
 	scale int
 	// times multiplies them, for a long profile.
 	times int
+	// chosen and best are sums of scores, of the nodes that pods went to and of the best there were, over all workloads.
+	chosen, best int64
 }
 
 func main() {
@@ -105,6 +107,9 @@ func (b *bench) main(ctx context.Context, out, which, profile, memory string) er
 		if err := w.run(ctx, b); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
+	}
+	if b.best > 0 {
+		b.results.Add("sched.quality", float64(b.chosen)/float64(b.best), "of the best score, over all that is above", 1)
 	}
 	return b.results.Report(filepath.Join(out, "scheduler.jsonl"), "TO REACH")
 }

@@ -17,7 +17,7 @@ func preemption(ctx context.Context, b *bench) error {
 		request(p, "cpu", "3")
 		p.Spec.Priority = proto.Int32(1000)
 	})
-	f, err := b.once(ctx, inmemory.Config{}, ns, spread(low, ns), high)
+	f, err := b.once(ctx, inmemory.Config{}, ns, low, high)
 	if err != nil {
 		return err
 	}

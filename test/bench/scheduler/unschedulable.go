@@ -12,7 +12,7 @@ import (
 // unschedulable compares how fast pods are scheduled with 20,000 others present that fit nowhere, and without.
 func unschedulable(ctx context.Context, b *bench) error {
 	ns := nodes(5000, nil)
-	existing := func() []*corev1.Pod { return spread(pods("existing", 1000, nil), ns) }
+	existing := func() []*corev1.Pod { return pods("existing", 1000, nil) }
 	without, err := b.once(ctx, inmemory.Config{}, ns, existing(), pods("basic", 10000/b.scale, nil))
 	if err != nil {
 		return err

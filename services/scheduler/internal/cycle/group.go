@@ -316,17 +316,24 @@ func (g *groupSearch) message() string {
 // never says that the group could not be placed even if its placements were empty; nothing where it could. It is sure of what
 // it says, and may overlook a group that cannot.
 func (g *groupSearch) never() string {
+	nodes := g.d.snapshot.Nodes()
+	if len(nodes) == 0 {
+		return ""
+	}
 	least := g.q.Pods[0].Request.Clone()
 	for _, p := range g.q.Pods[1:] {
 		least = smaller(&least, &p.Request)
 	}
 	need := int64(g.q.MinCount() - g.q.Scheduled)
+	usable := g.usable()
 	var most, where = int64(-1), ""
 	for _, p := range g.placements {
 		g.d.snapshot.Within(p)
 		var room int64
 		for _, i := range g.d.snapshot.Positions() {
-			room += times(&g.d.snapshot.Nodes()[i].Allocatable, &least)
+			if usable[i] {
+				room += times(&nodes[i].Allocatable, &least)
+			}
 		}
 		g.d.snapshot.Within(nil)
 		if room >= need {
@@ -336,13 +343,45 @@ func (g *groupSearch) never() string {
 			most, where = room, p.Name
 		}
 	}
-	switch {
-	case len(g.d.snapshot.Nodes()) == 0:
-		return ""
-	case where != "":
+	if where != "" {
 		return fmt.Sprintf("; even if empty, no placement would hold more than %d: %s", most, where)
 	}
 	return fmt.Sprintf("; even if empty, all nodes together would hold no more than %d", most)
+}
+
+// maxUsableClasses bounds for how many different pods usable looks at the nodes.
+const maxUsableClasses = 8
+
+// usable marks, by position, the nodes that one of the pods could go to as far as the filters go that look at nodes alone.
+// Where many of the pods differ it marks them all.
+func (g *groupSearch) usable() []bool {
+	d := g.d
+	all := make([]bool, len(d.snapshot.Nodes()))
+	classes, seen := d.classes(g.q.Pods), map[int32]bool{}
+	var v framework.Verdicts
+	for i, pod := range g.q.Pods {
+		if classes[i] != 0 && seen[classes[i]] {
+			continue
+		}
+		seen[classes[i]] = true
+		state := framework.NewCycleState()
+		narrowed, st := d.fw.RunPreFilter(state, pod, d.snapshot)
+		var open []int32
+		if st.IsSuccess() {
+			v.Reset(d.snapshot.Nodes())
+			open, st = d.fw.RunNodeFilterPass(state, pod, d.snapshot.Columns(), slices.Clone(d.snapshot.Positions()), &v)
+		}
+		if len(seen) > maxUsableClasses || classes[i] == 0 && len(g.q.Pods) > maxUsableClasses || !st.IsSuccess() {
+			for i := range all {
+				all[i] = true
+			}
+			return all
+		}
+		for _, i := range open {
+			all[i] = all[i] || narrowed.Has(d.snapshot.Nodes()[i].Name())
+		}
+	}
+	return all
 }
 
 // smaller is the least of each amount.

@@ -110,6 +110,40 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
+// TestNeverCountsWhatPodsMayUse: room on nodes that no pod of the group can go to is none.
+func TestNeverCountsWhatPodsMayUse(t *testing.T) {
+	w := newWorld(t)
+	for i := range 4 {
+		n := rackNode(fmt.Sprint("n", i), "", 4)
+		if i == 0 {
+			n.Metadata.Labels["gpu"] = "yes"
+		}
+		w.cache.SetNode(n)
+	}
+	choosy := func(n int) *framework.Queued {
+		pods := members(t, "g", slices.Repeat([]int{2}, n)...)
+		for _, p := range pods {
+			p.Pod.Spec.NodeSelector = map[string]string{"gpu": "yes"}
+		}
+		return gang("g", n, 0, pods...)
+	}
+	if d := w.decide(t, choosy(2)); len(d.Placed) != 2 {
+		t.Fatalf("two do not fit: %s", d.Message)
+	}
+	const never = "even if empty"
+	if d := w.decide(t, choosy(2)); strings.Contains(d.Message, never) {
+		t.Errorf("two fit once the node is empty, and it says: %s", d.Message)
+	}
+	if d := w.decide(t, choosy(3)); !strings.HasSuffix(d.Message, "even if empty, all nodes together would hold no more than 2") {
+		t.Errorf("three never fit, and it says: %s", d.Message)
+	}
+	mixed := choosy(3)
+	mixed.Pods[0].Pod.Spec.NodeSelector = nil
+	if d := w.decide(t, mixed); strings.Contains(d.Message, never) {
+		t.Errorf("it cannot be sure, and says: %s", d.Message)
+	}
+}
+
 // TestBestPlacementIsFoundEarly compares the search that ends when nothing better can come with one that tries every
 // placement.
 func TestBestPlacementIsFoundEarly(t *testing.T) {

@@ -148,7 +148,6 @@ func (p Profiles) Observe() (stop func()) { return p[0].Observe() }
 
 // Observe makes the gauges of queue, cache and cycle until stop.
 func (c *Cycle) Observe() (stop func()) {
-	profile := c.Profile
 	stops := []func(){
 		metrics.Gauge("scheduler_pending_pods", "Pods that wait, by part of the queue: active, backoff, unschedulable, gated.",
 			func(report func(float64, ...string)) {
@@ -158,8 +157,8 @@ func (c *Cycle) Observe() (stop func()) {
 			}),
 		metrics.Gauge("scheduler_unschedulable_pods", "Pods that wait for something to change, by the plugin that refused them; one counts for each plugin.",
 			func(report func(float64, ...string)) {
-				for plugin, n := range c.Queue.Unschedulable() {
-					report(float64(n), "plugin", plugin, "profile", profile)
+				for by, n := range c.Queue.Unschedulable() {
+					report(float64(n), "plugin", by.Plugin, "profile", by.Profile)
 				}
 			}),
 		metrics.Gauge("scheduler_cache_size", "What the cache holds: nodes, pods on them, and pods that are only assumed to be.",

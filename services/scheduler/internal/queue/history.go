@@ -208,21 +208,29 @@ func (q *Queue) Pending() map[string]int {
 	return out
 }
 
-// Unschedulable counts the pods that wait for something to change, by the plugins that refused them.
-func (q *Queue) Unschedulable() map[string]int {
+// Refusal is by whom a pod was refused: a plugin of the profile that the pod names.
+type Refusal struct{ Plugin, Profile string }
+
+// Unschedulable counts the pods that wait for something to change, by who refused them.
+func (q *Queue) Unschedulable() map[Refusal]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	out := map[string]int{}
+	out := map[Refusal]int{}
+	count := func(plugin string, pod *framework.PodInfo) {
+		out[Refusal{plugin, pod.Pod.GetSpec().GetSchedulerName()}]++
+	}
 	for e := range q.pool {
+		plugins := e.refusers()
 		if e.gate != nil {
-			out[e.gate.Plugin()] += len(e.view.Pods)
-		} else {
-			for _, plugin := range e.refusers() {
-				out[plugin] += len(e.view.Pods)
+			plugins = []string{e.gate.Plugin()}
+		}
+		for _, pod := range e.view.Pods {
+			for _, plugin := range plugins {
+				count(plugin, pod)
 			}
 		}
 		for _, h := range e.held {
-			out[h.status.Plugin()]++
+			count(h.status.Plugin(), h.pod)
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -408,6 +409,28 @@ func TestStatusUpdateWakesNobody(t *testing.T) {
 		}))
 		if active, backoff, pool := q.Len(); active+backoff != 0 || pool != 1 {
 			t.Errorf("active %d, backoff %d, pool %d, want it to stay in the pool", active, backoff, pool)
+		}
+	})
+}
+
+// TestUnschedulableNamesProfiles: a pod counts for the profile that it names.
+func TestUnschedulableNamesProfiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		names := func(profile string) func(*corev1.Pod) {
+			return func(p *corev1.Pod) { p.Spec.SchedulerName = proto.String(profile) }
+		}
+		for _, p := range []*framework.PodInfo{pod("a", "", names("one")), pod("b", "", names("two")), pod("c", "", names("two"))} {
+			q.Add(p, time.Now())
+			popped, _ := pop(q)
+			q.Done(popped, Outcome{Rejected: true, Plugins: []string{"Fit", "Outside"}})
+		}
+		q.Add(pod("gated", "", names("two"), func(p *corev1.Pod) { p.Spec.SchedulingGates = []*corev1.PodSchedulingGate{{Name: "g"}} }), time.Now())
+		want := map[Refusal]int{
+			{"Fit", "one"}: 1, {"Outside", "one"}: 1, {"Fit", "two"}: 2, {"Outside", "two"}: 2, {schedulinggates.Name, "two"}: 1,
+		}
+		if got := q.Unschedulable(); !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }

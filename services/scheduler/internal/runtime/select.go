@@ -84,9 +84,21 @@ func (f *Framework) RunPreFilter(state *framework.CycleState, pod *framework.Pod
 // those that the filters before it left. It returns the positions that remain, in the memory of open. What is neither
 // success nor a rejection becomes an Error.
 func (f *Framework) RunFilterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
+	return f.filterPass(state, pod, nodes, open, v, false)
+}
+
+// RunNodeFilterPass is the same by those filters alone that look at no pods on nodes.
+func (f *Framework) RunNodeFilterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts) ([]int32, *framework.Status) {
+	return f.filterPass(state, pod, nodes, open, v, true)
+}
+
+func (f *Framework) filterPass(state *framework.CycleState, pod *framework.PodInfo, nodes *framework.Columns, open []int32, v *framework.Verdicts, nodesOnly bool) ([]int32, *framework.Status) {
 	for at, p := range f.filter {
 		if len(open) == 0 {
 			break
+		}
+		if _, ok := p.(framework.NodeFilterPlugin); nodesOnly && !ok {
+			continue
 		}
 		if state.FilterSkipped(p.Name()) {
 			continue

@@ -57,6 +57,9 @@ var (
 // Name implements framework.Plugin.
 func (Plugin) Name() string { return Name }
 
+// FiltersNodes implements framework.NodeFilterPlugin.
+func (Plugin) FiltersNodes() {}
+
 // EventsToRegister implements framework.EnqueueExtensions.
 func (p Plugin) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{{

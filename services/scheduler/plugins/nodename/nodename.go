@@ -15,6 +15,9 @@ var rejected = framework.NewStatus(framework.UnschedulableAndUnresolvable,
 // Name implements framework.Plugin.
 func (Plugin) Name() string { return Name }
 
+// FiltersNodes implements framework.NodeFilterPlugin.
+func (Plugin) FiltersNodes() {}
+
 // EventsToRegister implements framework.EnqueueExtensions: only a new node can be the one that is named.
 func (Plugin) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{{

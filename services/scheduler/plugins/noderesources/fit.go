@@ -137,12 +137,12 @@ func (f *Fit) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes 
 			shorts = appendShort(shorts, nodes, name, id, request.Scalar[name])
 		}
 	}
-	reasons := reasons{shorts: shorts, verdicts: verdicts}
+	reasons := reasons{verdicts: verdicts}
 	if len(shorts) == 2 && shorts[0].have != nil && shorts[1].have != nil {
 		a, b := shorts[0], shorts[1]
 		for _, i := range open {
 			if nodes.Pods[i] >= nodes.AllowedPods[i] || a.want > a.have[i]-a.used[i] || b.want > b.have[i]-b.used[i] {
-				verdicts.Reject(i, reasons.of(nodes, i))
+				verdicts.Reject(i, reasons.of(shorts, nodes, i))
 			}
 		}
 		return nil
@@ -153,7 +153,7 @@ func (f *Fit) FilterPass(_ *framework.CycleState, pod *framework.PodInfo, nodes 
 			fits = fits && shorts[k].free(i) >= shorts[k].want
 		}
 		if !fits {
-			verdicts.Reject(i, reasons.of(nodes, i))
+			verdicts.Reject(i, reasons.of(shorts, nodes, i))
 		}
 	}
 	return nil
@@ -184,7 +184,6 @@ func (s *short) exceeds(i int32) bool { return s.have == nil || s.want > s.have[
 
 // reasons makes and remembers the rejections of one pass: there are few different ones.
 type reasons struct {
-	shorts   []short
 	verdicts *framework.Verdicts
 	known    []knownReason
 }
@@ -195,14 +194,14 @@ type knownReason struct {
 	reason  framework.Reason
 }
 
-func (r *reasons) of(nodes *framework.Columns, i int32) framework.Reason {
+func (r *reasons) of(shorts []short, nodes *framework.Columns, i int32) framework.Reason {
 	var missing uint64
 	final := nodes.AllowedPods[i] < 1
 	if nodes.Pods[i] >= nodes.AllowedPods[i] {
 		missing |= 1
 	}
-	for k := range r.shorts {
-		s := &r.shorts[k]
+	for k := range shorts {
+		s := &shorts[k]
 		if s.want > s.free(i) {
 			missing |= 1 << (k + 1)
 			final = final || s.exceeds(i)
@@ -217,7 +216,7 @@ func (r *reasons) of(nodes *framework.Columns, i int32) framework.Reason {
 	if missing&1 != 0 {
 		texts = append(texts, tooManyPods)
 	}
-	for k, s := range r.shorts {
+	for k, s := range shorts {
 		if missing&(1<<(k+1)) != 0 {
 			texts = append(texts, "Insufficient "+s.name)
 		}

@@ -17,6 +17,9 @@ var rejected = framework.NewStatus(framework.UnschedulableAndUnresolvable, "node
 // Name implements framework.Plugin.
 func (Plugin) Name() string { return Name }
 
+// FiltersNodes implements framework.NodeFilterPlugin.
+func (Plugin) FiltersNodes() {}
+
 // EventsToRegister implements framework.EnqueueExtensions.
 func (Plugin) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{

@@ -47,8 +47,13 @@ func (s state) Clone() framework.StateData { return s }
 
 // PreFilter implements framework.PreFilterPlugin.
 func (p *Plugin) PreFilter(cycle *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
-	s := state{}
-	p.volumes(pod.Pod, func(h handle) { s[h] = struct{}{} })
+	var s state
+	p.volumes(pod.Pod, func(h handle) {
+		if s == nil {
+			s = state{}
+		}
+		s[h] = struct{}{}
+	})
 	if len(s) == 0 {
 		return nil, framework.NewStatus(framework.Skip)
 	}

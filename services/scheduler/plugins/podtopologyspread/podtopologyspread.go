@@ -206,18 +206,21 @@ func hasAll(labels map[string]string, constraints []constraint) bool {
 // defaultSelector selects the pods with which a pod is spread by default: those of all its Services and of its ReplicaSet.
 // It is nil for a pod that belongs to none.
 func (p *Plugin) defaultSelector(pod *framework.PodInfo) *metav1.LabelSelector {
-	var out metav1.LabelSelector
+	var (
+		labels map[string]string
+		more   []*metav1.LabelSelectorRequirement
+	)
 	if services, ok := framework.Objects[*corev1.Service](p.handle, "Service"); ok {
 		for _, s := range services.List(pod.Namespace(), nil) {
 			want := s.GetSpec().GetSelector()
 			if len(want) == 0 || !subset(want, pod.Labels()) {
 				continue
 			}
-			if out.MatchLabels == nil {
-				out.MatchLabels = map[string]string{}
+			if labels == nil {
+				labels = map[string]string{}
 			}
 			for k, v := range want {
-				out.MatchLabels[k] = v
+				labels[k] = v
 			}
 		}
 	}
@@ -231,15 +234,19 @@ func (p *Plugin) defaultSelector(pod *framework.PodInfo) *metav1.LabelSelector {
 				continue
 			}
 			for k, v := range set.GetSpec().GetSelector().GetMatchLabels() {
-				out.MatchExpressions = append(out.MatchExpressions, &metav1.LabelSelectorRequirement{Key: k, Operator: "In", Values: []string{v}})
+				more = append(more, &metav1.LabelSelectorRequirement{Key: k, Operator: "In", Values: []string{v}})
 			}
-			out.MatchExpressions = append(out.MatchExpressions, set.GetSpec().GetSelector().GetMatchExpressions()...)
+			more = append(more, set.GetSpec().GetSelector().GetMatchExpressions()...)
 		}
 	}
-	if s, err := selector.FromLabelSelector(&out); err != nil || s.IsEverything() {
+	if len(labels) == 0 && len(more) == 0 {
 		return nil
 	}
-	return &out
+	out := &metav1.LabelSelector{MatchLabels: labels, MatchExpressions: more}
+	if s, err := selector.FromLabelSelector(out); err != nil || s.IsEverything() {
+		return nil
+	}
+	return out
 }
 
 func subset(want, labels map[string]string) bool {

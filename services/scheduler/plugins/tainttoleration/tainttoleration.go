@@ -26,6 +26,9 @@ func (s soft) Clone() framework.StateData { return s }
 // Name implements framework.Plugin.
 func (Plugin) Name() string { return Name }
 
+// FiltersNodes implements framework.NodeFilterPlugin.
+func (Plugin) FiltersNodes() {}
+
 // EventsToRegister implements framework.EnqueueExtensions.
 func (Plugin) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{

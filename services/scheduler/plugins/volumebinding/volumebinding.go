@@ -1,7 +1,8 @@
 // Package volumebinding places pods where their volumes can be reached, and binds what is still to be bound: claims whose
 // class waits for the first pod get a volume that the chosen node reaches, or are handed to a provisioner for that node.
 //
-// What Reserve chooses is remembered here until the gateway knows it, so that no volume is chosen twice.
+// What Reserve chooses is remembered here until the gateway knows it, so that no volume is chosen twice; what the members of a
+// gang will choose that the cycle has assumed to be on nodes so far, others of them see at Filter.
 package volumebinding
 
 import (
@@ -42,6 +43,8 @@ type Plugin struct {
 	chosen map[string]string
 	// plans of pods in flight, by their uid.
 	plans map[string]*plan
+
+	mates mates
 }
 
 // New returns a Plugin.
@@ -68,16 +71,31 @@ type state struct {
 	bound []*corev1.PersistentVolumeClaim
 	// open claims are bound once a node is chosen, smaller ones first.
 	open []*corev1.PersistentVolumeClaim
+	// mates' choices, in the cycle in progress.
+	mates choices
 }
 
 // Clone implements framework.StateData: the claims do not change.
 func (s *state) Clone() framework.StateData { return s }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (p *Plugin) PreFilter(cycle *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *Plugin) PreFilter(cycle *framework.CycleState, pod *framework.PodInfo, nodes *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
 	if !claims.Any(pod.Pod) {
 		return nil, framework.NewStatus(framework.Skip)
 	}
+	s, st := p.claims(pod)
+	if !st.IsSuccess() {
+		return nil, st
+	}
+	if len(s.open) > 0 {
+		s.mates = p.chosenBy(nodes)
+	}
+	cycle.Write(Name, s)
+	return nil, nil
+}
+
+// claims looks at what a pod asks for.
+func (p *Plugin) claims(pod *framework.PodInfo) (*state, *framework.Status) {
 	s := &state{}
 	var rejected *framework.Status
 	claims.Of(pod.Pod, func(name string) {
@@ -100,24 +118,20 @@ func (p *Plugin) PreFilter(cycle *framework.CycleState, pod *framework.PodInfo, 
 			rejected = reject("pod has unbound immediate PersistentVolumeClaims")
 		}
 	})
-	if rejected != nil {
-		return nil, rejected
-	}
 	slices.SortFunc(s.open, volume.CompareSize)
-	cycle.Write(Name, s)
-	return nil, nil
+	return s, rejected
 }
 
 // PreFilterExtensions implements framework.PreFilterPlugin: other pods do not matter.
 func (*Plugin) PreFilterExtensions() framework.PreFilterExtensions { return nil }
 
 // Filter implements framework.FilterPlugin.
-func (p *Plugin) Filter(cycle *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *Plugin) Filter(cycle *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	s, ok := cycle.Read(Name).(*state)
 	if !ok {
 		return nil
 	}
-	_, st := p.plan(s, pod, node.Node)
+	_, st := p.plan(s, node.Node, s.mates)
 	return st
 }
 
@@ -134,8 +148,8 @@ type binding struct {
 	volume *corev1.PersistentVolume
 }
 
-// plan works out what a pod needs on a node.
-func (p *Plugin) plan(s *state, pod *framework.PodInfo, node *corev1.Node) (*plan, *framework.Status) {
+// plan works out what a pod needs on a node where its mates have made their choices.
+func (p *Plugin) plan(s *state, node *corev1.Node, mates choices) (*plan, *framework.Status) {
 	for _, claim := range s.bound {
 		pv := p.objects.Volume(claim)
 		if pv == nil {
@@ -153,7 +167,7 @@ func (p *Plugin) plan(s *state, pod *framework.PodInfo, node *corev1.Node) (*pla
 	taken := map[string]bool{}
 	for _, claim := range s.open {
 		pv := volume.Match(claim, volumes, func(pv *corev1.PersistentVolume) bool {
-			return !taken[pv.GetMetadata().GetName()] && p.free(pv, claim) && reaches(node, pv)
+			return !taken[pv.GetMetadata().GetName()] && mates.allows(pv, claim) && p.free(pv, claim) && reaches(node, pv)
 		})
 		switch {
 		case pv != nil:
@@ -216,7 +230,7 @@ func (p *Plugin) Reserve(_ context.Context, cycle *framework.CycleState, pod *fr
 	if info == nil {
 		return framework.NewStatus(framework.Unschedulable, "node "+node+" is gone")
 	}
-	chosen, st := p.plan(s, pod, info.Node)
+	chosen, st := p.plan(s, info.Node, choices{})
 	if !st.IsSuccess() {
 		// Another member of its gang was given the volume.
 		return framework.NewStatus(framework.Unschedulable, st.Reasons()...)

@@ -150,6 +150,38 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestMatesSeeChoices: a volume that a pod will choose which the cycle has assumed to be on a node is no choice for another one,
+// and a claim that both have goes where the first of them is.
+func TestMatesSeeChoices(t *testing.T) {
+	w := world()
+	w.Claims = append(w.Claims, claimstest.Claim("a", "local", "1Gi", ""), claimstest.Claim("b", "local", "1Gi", ""))
+	w.Volumes = append(w.Volumes, claimstest.Volume("v1", "local", "1Gi", "", "n1"), claimstest.Volume("v2", "local", "1Gi", "", "n2"))
+	h := w.Handle(t)
+	p, _ := New(h, DefaultArgs())
+	verdicts := func(pod *framework.PodInfo, n1, n2 string) {
+		t.Helper()
+		got, _ := claimstest.Verdicts(t, h, p, pod)
+		if diff := cmp.Diff(map[string]string{"n1": n1, "n2": n2}, got); diff != "" {
+			t.Errorf("verdicts on %s (-want +got):\n%s", pod.Name(), diff)
+		}
+	}
+	a, b, plain := claimstest.Pod(t, "a", "", "a"), claimstest.Pod(t, "b", "", "b"), claimstest.Pod(t, "plain", "")
+	also := claimstest.Pod(t, "also", "", "a")
+	verdicts(b, "", "")
+	h.State.Assume(plain, "n1")
+	h.State.Assume(a, "n1")
+	verdicts(b, missing, "")
+	verdicts(also, "", missing)
+	if err := h.State.Forget(a, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	verdicts(b, "", "")
+	h.State.Assume(a, "n2")
+	verdicts(b, "", missing)
+	h.State.Assume(b, "n1")
+	verdicts(claimstest.Pod(t, "third", "", "b"), "", missing)
+}
+
 func TestHints(t *testing.T) {
 	p, _ := New(world().Handle(t), DefaultArgs())
 	pod := claimstest.Pod(t, "p", "", "a")
