@@ -179,7 +179,9 @@ bench-api: $(TOOLS)/etcd ## Measure the gateway under load beside raw etcd and r
 	@go run ./test/bench/api -out build/bench $(BENCH_FLAGS)
 
 .PHONY: bench-scheduler
-bench-scheduler: ## Measure the scheduler's chain in memory; appends to build/bench/scheduler.jsonl (BENCH_FLAGS="-run basic" for one)
+bench-scheduler: $(TOOLS)/etcd ## Measure the scheduler, end to end and in memory; appends to build/bench/scheduler.jsonl (BENCH_FLAGS="-run e2e" for one; Linux)
+	@mkdir -p build/bench
+	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o build/bench/ ./services/apiserver/cmd/apiserver ./services/scheduler/cmd/scheduler
 	@go run ./test/bench/scheduler -out build/bench $(BENCH_FLAGS)
 
 .PHONY: bench-trace

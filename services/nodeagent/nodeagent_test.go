@@ -211,19 +211,26 @@ func mainStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-func (c *cluster) reasons(uid string) []string {
+// waitEvents waits until there are events on an object for all of the reasons.
+func (c *cluster) waitEvents(uid string, reasons ...string) {
 	c.Helper()
-	list, err := client.For[*corev1.Event](c.conn).List(c.Context(), client.ListOptions{Namespace: "default"})
+	ctx, cancel := context.WithTimeout(c.Context(), 20*time.Second)
+	defer cancel()
+	w, err := client.For[*corev1.Event](c.conn).Watch(ctx, client.WatchOptions{Namespace: "default"})
 	if err != nil {
 		c.Fatal(err)
 	}
-	var reasons []string
-	for _, e := range list.Items {
-		if e.GetInvolvedObject().GetUid() == uid {
-			reasons = append(reasons, e.GetReason())
+	for len(reasons) > 0 {
+		response, err := w.Recv()
+		if err != nil {
+			c.Fatalf("waiting for events %v: %v", reasons, err)
+		}
+		for _, e := range response.Events {
+			if e.Object.GetInvolvedObject().GetUid() == uid {
+				reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == e.Object.GetReason() })
+			}
 		}
 	}
-	return reasons
 }
 
 func TestPodRunsAndIsDeletedGracefully(t *testing.T) {
@@ -239,12 +246,7 @@ func TestPodRunsAndIsDeletedGracefully(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.waitGone("web")
-	reasons := c.reasons(created.GetMetadata().GetUid())
-	for _, want := range []string{"Pulled", "Created", "Started", "Killing"} {
-		if !slices.Contains(reasons, want) {
-			t.Errorf("events %v lack %s", reasons, want)
-		}
-	}
+	c.waitEvents(created.GetMetadata().GetUid(), "Pulled", "Created", "Started", "Killing")
 }
 
 func TestFailingContainerIsRestartedWithBackoff(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -86,14 +85,12 @@ func (r rate) perEvent(t time.Duration) float64 {
 
 // usage is how long the processes have computed so far.
 func (d *driver) usage() (gateway, own, etcd time.Duration, err error) {
-	var of syscall.Rusage
-	err = syscall.Getrusage(syscall.RUSAGE_SELF, &of)
-	own = time.Duration(of.Utime.Nano() + of.Stime.Nano())
+	own, err = measure.OwnProcessorTime()
 	if d.pid != 0 && err == nil {
-		gateway, err = processorTime(d.pid)
+		gateway, err = measure.ProcessorTime(d.pid)
 	}
 	if d.etcdPID != 0 && err == nil {
-		etcd, err = processorTime(d.etcdPID)
+		etcd, err = measure.ProcessorTime(d.etcdPID)
 	}
 	return gateway, own, etcd, err
 }
@@ -167,7 +164,7 @@ func (d *driver) offer(ctx context.Context, conns []*grpc.ClientConn, watchers i
 func (d *driver) write(ctx context.Context, pods []corev1.PodServiceClient, f *flight, perSecond float64) error {
 	begin := time.Now()
 	pause := time.Duration(float64(time.Second) / perSecond)
-	return parallel(len(f.created), 2*d.writers, func(i int) error {
+	return measure.Parallel(len(f.created), 2*d.writers, func(i int) error {
 		if early := time.Until(begin.Add(time.Duration(i) * pause)); early > 0 {
 			time.Sleep(early)
 		}

@@ -52,7 +52,7 @@ func (d *driver) list(ctx context.Context, results *measure.Results) error {
 	}
 	before := time.Duration(0)
 	if d.pid != 0 {
-		if before, err = processorTime(d.pid); err != nil {
+		if before, err = measure.ProcessorTime(d.pid); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func (d *driver) list(ctx context.Context, results *measure.Results) error {
 	results.Add("api.list_11k_client_ms", decoded, "ms", 0)
 	results.Add("api.list_11k_bytes_ms", bytes, "ms", 0)
 	if d.pid != 0 {
-		after, err := processorTime(d.pid)
+		after, err := measure.ProcessorTime(d.pid)
 		if err != nil {
 			return err
 		}

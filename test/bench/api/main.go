@@ -22,15 +22,16 @@ import (
 
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	"trireme.dev/test/bench/internal/local"
 	"trireme.dev/test/bench/internal/measure"
 )
 
 // config is what the flags say.
 type config struct {
-	client        rpc.ClientConfig
-	out           string
-	pid, etcdPID  int
-	etcd, gateway string
+	client       rpc.ClientConfig
+	out          string
+	pid, etcdPID int
+	binaries     local.Binaries
 
 	nodes, pods, writers, watchers, nodeWatchers, lists int
 
@@ -48,8 +49,8 @@ func main() {
 	flag.StringVar(&c.client.CAFile, "ca", "", "`file` with the cluster's CA")
 	flag.BoolVar(&c.client.InsecureTCP, "insecure", false, "speak TCP without TLS")
 	flag.IntVar(&c.pid, "pid", 0, "process `number` of the gateway, for its memory and processor time; 0 leaves those out")
-	flag.StringVar(&c.etcd, "etcd", "build/tools/etcd", "etcd's `binary`, where no address is given")
-	flag.StringVar(&c.gateway, "gateway", "build/bench/apiserver", "the gateway's `binary`, where no address is given")
+	flag.StringVar(&c.binaries.Etcd, "etcd", "build/tools/etcd", "etcd's `binary`, where no address is given")
+	flag.StringVar(&c.binaries.Gateway, "gateway", "build/bench/apiserver", "the gateway's `binary`, where no address is given")
 	flag.StringVar(&c.out, "out", "build/bench", "`folder` of api.jsonl")
 	flag.IntVar(&c.nodes, "nodes", 5000, "nodes present")
 	flag.IntVar(&c.pods, "pods", 11000, "pods present when they are listed")
@@ -81,12 +82,12 @@ func run(ctx context.Context, c config) (err error) {
 				return err
 			}
 		}
-		l, err := startLocal(ctx, c)
+		l, err := local.Start(ctx, c.binaries)
 		if err != nil {
 			return err
 		}
-		defer l.stop()
-		c.client, c.pid, c.etcdPID = l.client, l.gateway.Process.Pid, l.etcd.Process.Pid
+		defer l.Stop()
+		c.client, c.pid, c.etcdPID = l.Client, l.Gateway.PID(), l.Etcd.PID()
 	}
 	d := &driver{config: c, run: fmt.Sprintf("bench-%x", time.Now().UnixNano()&0xffffff)}
 	defer d.close()

@@ -44,7 +44,7 @@ func (d *driver) watchNodes(ctx context.Context, results *measure.Results) error
 			break
 		}
 		more := watchers - standing
-		err := parallel(more, d.writers, func(i int) error {
+		err := measure.Parallel(more, d.writers, func(i int) error {
 			no := false
 			stream, err := clients[i%len(clients)].Watch(watchCtx, &metav1.WatchRequest{
 				FieldSelector: "spec.nodeName=" + d.node(standing+i), SendInitialEvents: &no,
@@ -84,7 +84,7 @@ func (d *driver) watchNodes(ctx context.Context, results *measure.Results) error
 func (d *driver) bindWatched(ctx context.Context, clients []corev1.PodServiceClient, watchers int, seen *atomic.Int64) (float64, error) {
 	const pods = nodeRounds * nodeGang
 	name := func(i int) string { return fmt.Sprintf("w%d-%d", watchers, i) }
-	err := parallel(pods, d.writers, func(i int) error {
+	err := measure.Parallel(pods, d.writers, func(i int) error {
 		_, err := clients[i%len(clients)].Create(ctx, &corev1.CreatePodRequest{Object: d.pod(name(i))})
 		return err
 	})
@@ -93,7 +93,7 @@ func (d *driver) bindWatched(ctx context.Context, clients []corev1.PodServiceCli
 	}
 	// What the creates have left to do, and the streams, is not the events'.
 	time.Sleep(time.Second)
-	before, err := processorTime(d.pid)
+	before, err := measure.ProcessorTime(d.pid)
 	if err != nil {
 		return 0, err
 	}
@@ -116,6 +116,6 @@ func (d *driver) bindWatched(ctx context.Context, clients []corev1.PodServiceCli
 			return 0, fmt.Errorf("%d watchers were given %d events of %d", watchers, seen.Load()-start, want)
 		}
 	}
-	after, err := processorTime(d.pid)
+	after, err := measure.ProcessorTime(d.pid)
 	return float64((after - before).Microseconds()) / pods, err
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,30 +36,6 @@ func (d *driver) pod(name string) *corev1.Pod {
 	}
 }
 
-// parallel calls do with 0 to n-1 from so many writers.
-func parallel(n, writers int, do func(int) error) error {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	errs := make(chan error, writers)
-	for range writers {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := do(i); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	return <-errs
-}
-
 func (d *driver) createNodes(ctx context.Context) error {
 	_, err := corev1.NewNamespaceServiceClient(d.conn).Create(ctx, &corev1.CreateNamespaceRequest{
 		Object: &corev1.Namespace{Metadata: &metav1.ObjectMeta{Name: d.run}},
@@ -70,7 +44,7 @@ func (d *driver) createNodes(ctx context.Context) error {
 		return err
 	}
 	nodes := corev1.NewNodeServiceClient(d.conn)
-	return parallel(d.nodes, d.writers, func(i int) error {
+	return measure.Parallel(d.nodes, d.writers, func(i int) error {
 		_, err := nodes.Create(ctx, &corev1.CreateNodeRequest{Object: &corev1.Node{
 			Metadata: &metav1.ObjectMeta{
 				Name: d.node(i), Labels: map[string]string{"kubernetes.io/hostname": d.node(i), "zone": fmt.Sprint(i % 8)},
@@ -95,7 +69,7 @@ func (d *driver) createPods(ctx context.Context) (float64, error) {
 		conns[i] = corev1.NewPodServiceClient(conn)
 	}
 	begin := time.Now()
-	err := parallel(d.pods, d.writers, func(i int) error {
+	err := measure.Parallel(d.pods, d.writers, func(i int) error {
 		_, err := conns[i%len(conns)].Create(ctx, &corev1.CreatePodRequest{Object: d.pod(fmt.Sprintf("p%d", i))})
 		return err
 	})
@@ -124,7 +98,7 @@ func (d *driver) memory(ctx context.Context, results *measure.Results, name stri
 		return ctx.Err()
 	case <-time.After(settle):
 	}
-	mb, err := residentMB(d.pid)
+	mb, err := measure.ResidentMB(d.pid)
 	results.Add(name, mb, "MB", 0)
 	return err
 }

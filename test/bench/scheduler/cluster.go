@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -12,6 +11,7 @@ import (
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/scheduler/inmemory"
+	"trireme.dev/test/bench/internal/measure"
 )
 
 // cluster is a running scheduler.
@@ -88,7 +88,11 @@ func (c *cluster) measure(ctx context.Context, pods []*corev1.Pod, want int) (fi
 	}
 	runtime.GC()
 	before := c.last
-	begun, cpu := time.Now(), processorTime()
+	cpu, err := measure.OwnProcessorTime()
+	if err != nil {
+		return figures{}, err
+	}
+	begun := time.Now()
 	for _, p := range pods {
 		c.Create(p)
 	}
@@ -106,15 +110,9 @@ func (c *cluster) measure(ctx context.Context, pods []*corev1.Pod, want int) (fi
 				c.last-before, want, active, backoff, pool)
 		}
 	}
-	return figures{pods: want, wall: time.Since(begun), cpu: processorTime() - cpu}, nil
-}
-
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	wall := time.Since(begun)
+	used, err := measure.OwnProcessorTime()
+	return figures{pods: want, wall: wall, cpu: used - cpu}, err
 }
 
 // nodes are the machines of the table: 4 CPU, 32 GiB, 110 pods, three zones. change may be nil.

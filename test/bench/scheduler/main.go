@@ -1,8 +1,8 @@
-// Scheduler measures the scheduler's chain in memory, without gateway and etcd: queue, cache, cycles over all nodes, and
-// bindings that are confirmed as a watch would. It prints pods per second of the clock and processor time per pod, and
-// appends both to scheduler.jsonl.
+// Scheduler measures the scheduler: end to end, with etcd and gateway, and its chain in memory, without them: queue, cache,
+// cycles over all nodes, and bindings that are confirmed as a watch would. It prints pods per second of the clock and processor
+// time per pod, and appends both to scheduler.jsonl.
 //
-// Each workload is a file; -run chooses among them by name.
+// Each workload is a file; -run chooses among them by name. It must run in the repository's root.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"runtime/pprof"
 
 	"trireme.dev/kit/daemon"
+	"trireme.dev/test/bench/internal/local"
 	"trireme.dev/test/bench/internal/measure"
 )
 
@@ -29,6 +30,7 @@ type workload struct {
 // workloads lists them in the order in which they are run.
 func workloads() []workload {
 	return []workload{
+		{"e2e", endToEnd},
 		{"basic", basic},
 		{"diverse", diverse},
 		{"gpu", gpu},
@@ -57,6 +59,8 @@ type bench struct {
 	scale int
 	// times multiplies them, for a long profile.
 	times int
+	// binaries are run where all of it is.
+	binaries local.Binaries
 	// chosen and best are sums of scores, of the nodes that pods went to and of the best there were, over all workloads.
 	chosen, best int64
 }
@@ -70,6 +74,9 @@ func main() {
 	flag.Uint64Var(&b.seed, "seed", 0, "`number` that says where ties between nodes begin")
 	flag.IntVar(&b.scale, "scale", 1, "divides the numbers of pods, for a quick look")
 	flag.IntVar(&b.times, "times", 1, "multiplies them, for a long profile")
+	flag.StringVar(&b.binaries.Etcd, "etcd", "build/tools/etcd", "etcd's `binary`")
+	flag.StringVar(&b.binaries.Gateway, "gateway", "build/bench/apiserver", "the gateway's `binary`")
+	flag.StringVar(&b.binaries.Scheduler, "scheduler", "build/bench/scheduler", "the scheduler's `binary`")
 	flag.Parse()
 	daemon.Main(func(ctx context.Context) error { return b.main(ctx, *out, *which, *profile, *memory) })
 }

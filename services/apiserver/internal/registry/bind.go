@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -21,28 +20,10 @@ import (
 )
 
 const (
-	// bindParallel bounds how many groups of one call are under way: etcd batches what arrives together.
-	bindParallel = 32
 	// bindByList is the size of a group from which pods are read in one list instead of one by one.
 	bindByList = 64
 	bindTries  = 5
 )
-
-// Bind puts groups of pods on nodes; each group commits in one transaction or not at all, whatever becomes of others.
-func (r *Registry) Bind(ctx context.Context, req *corev1.BindRequest) *corev1.BindResponse {
-	results := make([]*corev1.BindGroupResult, len(req.GetGroups()))
-	slots := make(chan struct{}, bindParallel)
-	var wg sync.WaitGroup
-	for i, group := range req.GetGroups() {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			results[i] = r.bindGroup(ctx, group.GetBindings())
-		})
-	}
-	wg.Wait()
-	return &corev1.BindResponse{Results: results}
-}
 
 // bindFault is why a group was not bound.
 type bindFault struct {
@@ -127,44 +108,11 @@ func checkBindings(bindings []*corev1.Binding) error {
 
 // tryBind changes and writes all pods of a group. The revision is 0 where nothing was left to do.
 func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding, entries map[string]storage.Entry) (int64, error) {
-	pods := r.Of("Pod")
-	now := time.Now()
-	var txn storage.Txn
-	var traced []*metav1.ObjectMeta
-	for i, b := range bindings {
-		name := b.GetNamespace() + "/" + b.GetPodName()
-		entry, ok := entries[pods.prefix+name]
-		if !ok {
-			return 0, fault(i, "NotFound", "pod %s not found", name)
-		}
-		pod := &corev1.Pod{}
-		if err := envelope.Decode(entry.Value, entry.Revision, pod); err != nil {
-			return 0, pods.corrupt(entry.Key, err)
-		}
-		done, err := bindPod(pod, b, i, now)
-		if err != nil {
-			return 0, err
-		}
-		// A pod that is bound already must stay so until the others are: it is a condition too.
-		txn.If = append(txn.If, storage.Condition{Key: entry.Key, Revision: entry.Revision})
-		if done {
-			continue
-		}
-		if meta := pod.GetMetadata(); tracing.Sampled(meta) {
-			// The node's agent is the next reader.
-			meta.TraceTime = timestamppb.New(now)
-			traced = append(traced, meta)
-		}
-		stored, err := pods.encode(pod)
-		if err != nil {
-			return 0, fault(i, "Invalid", "pod %s: %v", name, err)
-		}
-		txn.Then = append(txn.Then, storage.Op{Key: entry.Key, Value: stored})
+	w := bindWrite{now: time.Now()}
+	if err := r.addBindings(&w, bindings, entries); err != nil || len(w.txn.Then) == 0 {
+		return 0, err
 	}
-	if len(txn.Then) == 0 {
-		return 0, nil
-	}
-	revision, err := r.store.Commit(ctx, txn)
+	revision, err := r.commitBindings(ctx, &w)
 	var conflict *storage.ConflictError
 	switch {
 	case errors.As(err, &conflict):
@@ -172,10 +120,61 @@ func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding, entr
 	case errors.Is(err, storage.ErrTooLarge):
 		return 0, fault(-1, "TooLarge", "group of %d pods: %v", len(bindings), err)
 	case err != nil:
-		return 0, pods.storeError(err, "", "")
+		return 0, r.Of("Pod").storeError(err, "", "")
 	}
-	bound(ctx, traced, now, observed.TxnSpan, revision)
 	return revision, nil
+}
+
+// bindWrite is a transaction that puts pods on nodes.
+type bindWrite struct {
+	now    time.Time
+	txn    storage.Txn
+	traced []*metav1.ObjectMeta
+}
+
+// addBindings adds what a group's pods become to the transaction.
+func (r *Registry) addBindings(w *bindWrite, bindings []*corev1.Binding, entries map[string]storage.Entry) error {
+	pods := r.Of("Pod")
+	for i, b := range bindings {
+		name := b.GetNamespace() + "/" + b.GetPodName()
+		entry, ok := entries[pods.prefix+name]
+		if !ok {
+			return fault(i, "NotFound", "pod %s not found", name)
+		}
+		pod := &corev1.Pod{}
+		if err := envelope.Decode(entry.Value, entry.Revision, pod); err != nil {
+			return pods.corrupt(entry.Key, err)
+		}
+		done, err := bindPod(pod, b, i, w.now)
+		if err != nil {
+			return err
+		}
+		// A pod that is bound already must stay so until the others are: it is a condition too.
+		w.txn.If = append(w.txn.If, storage.Condition{Key: entry.Key, Revision: entry.Revision})
+		if done {
+			continue
+		}
+		if meta := pod.GetMetadata(); tracing.Sampled(meta) {
+			// The node's agent is the next reader.
+			meta.TraceTime = timestamppb.New(w.now)
+			w.traced = append(w.traced, meta)
+		}
+		stored, err := pods.encode(pod)
+		if err != nil {
+			return fault(i, "Invalid", "pod %s: %v", name, err)
+		}
+		w.txn.Then = append(w.txn.Then, storage.Op{Key: entry.Key, Value: stored})
+	}
+	return nil
+}
+
+// commitBindings commits the transaction; errors are the store's.
+func (r *Registry) commitBindings(ctx context.Context, w *bindWrite) (int64, error) {
+	revision, err := r.store.Commit(ctx, w.txn)
+	if err == nil {
+		bound(ctx, w.traced, w.now, observed.TxnSpan, revision)
+	}
+	return revision, err
 }
 
 // cachedPods are the pods of a group as the watch cache has them; those that it does not know are absent.
