@@ -68,9 +68,7 @@ func (a *answer) judgeGroup(t *trial, q *framework.Queued, pod *framework.PodInf
 	}
 	j, err := t.judge(pod)
 	if j != nil {
-		for _, v := range d.Victims {
-			j.victims = append(j.victims, v.Pod.Name())
-		}
+		j.victims = names(d.Victims)
 	}
 	return j, err
 }

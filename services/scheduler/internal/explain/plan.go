@@ -281,42 +281,24 @@ func (p *plan) place(ctx context.Context, q *framework.Queued) error {
 		t.fw.Nominator().Forget(a.Pod.UID())
 		p.placed(a.Pod, a.Node, nil)
 	}
-	return p.failed(t, &d)
-}
-
-// failed tells of the pods that fit nowhere, and puts those where others give way to them.
-func (p *plan) failed(t *trial, d *cycle.Decision) error {
-	gone := map[string]struct{}{} // victims, by uid
-	for i := range d.Failed {
-		f := &d.Failed[i]
+	// Victims give way at once, so that those that follow see the room.
+	for _, v := range d.Victims {
+		if err := t.snapshot.Forget(v.Pod, v.Node.Name()); err != nil {
+			return fmt.Errorf("victim %s: %w", v.Pod.Name(), err)
+		}
+	}
+	told := map[string]bool{} // of whom the first pod that they give way to tells
+	for _, f := range d.Failed {
 		if f.NominatedNode == "" {
 			p.unplaced(f.Pod, f.Message)
 			continue
 		}
-		var victims []*framework.PodInfo
-		for _, v := range f.Victims {
-			if _, ok := gone[v.UID()]; ok {
-				continue // gave way to another member on that node
-			}
-			gone[v.UID()] = struct{}{}
-			victims = append(victims, v)
-			if err := t.snapshot.Forget(v, f.NominatedNode); err != nil {
-				return fmt.Errorf("victim %s: %w", v.Name(), err)
-			}
-		}
 		t.snapshot.Assume(f.Pod, f.NominatedNode)
+		victims := slices.DeleteFunc(slices.Clone(f.Victims), func(v framework.Member) bool { return told[v.Pod.UID()] })
+		for _, v := range victims {
+			told[v.Pod.UID()] = true
+		}
 		p.placed(f.Pod, f.NominatedNode, names(victims))
-	}
-	// Of a group that gives way as one, some may be on nodes that no member goes to.
-	for _, v := range d.Victims {
-		if _, ok := gone[v.Pod.UID()]; ok {
-			continue
-		}
-		if err := t.snapshot.Forget(v.Pod, v.Node.Name()); err != nil {
-			return fmt.Errorf("victim %s: %w", v.Pod.Name(), err)
-		}
-		last := p.out.Pods[len(p.out.Pods)-1]
-		last.Victims = append(last.Victims, v.Pod.Name())
 	}
 	return nil
 }

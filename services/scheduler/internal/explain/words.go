@@ -37,10 +37,10 @@ func verb(n int, one, several string) string {
 	return several
 }
 
-func names(pods []*framework.PodInfo) []string {
+func names(pods []framework.Member) []string {
 	var out []string
-	for _, p := range pods {
-		out = append(out, p.Name())
+	for _, m := range pods {
+		out = append(out, m.Pod.Name())
 	}
 	return out
 }
