@@ -72,8 +72,8 @@ type PostFilterResult struct {
 	NominatedNode string
 	// Clear takes an earlier nomination back.
 	Clear bool
-	// Victims are the pods that give way on NominatedNode, where the plugin knows them.
-	Victims []*PodInfo
+	// Victims are the pods that give way, with their nodes, where the plugin knows them.
+	Victims []Member
 }
 
 // PreScorePlugin looks at the feasible nodes once before they are scored.

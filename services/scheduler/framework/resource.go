@@ -73,6 +73,37 @@ func (r *Resource) add(o *Resource, sign int64) {
 	}
 }
 
+// Min lowers each amount to that of o.
+func (r *Resource) Min(o *Resource) {
+	r.MilliCPU = min(r.MilliCPU, o.MilliCPU)
+	r.Memory = min(r.Memory, o.Memory)
+	r.EphemeralStorage = min(r.EphemeralStorage, o.EphemeralStorage)
+	for name, v := range r.Scalar {
+		if v = min(v, o.Scalar[name]); v > 0 {
+			r.Scalar[name] = v
+		} else {
+			delete(r.Scalar, name)
+		}
+	}
+}
+
+// Times is how often what a pod asks for fits into r, as far as there is room for pods.
+func (r *Resource) Times(want *Resource) int64 {
+	n := r.AllowedPods
+	fit := func(have, want int64) {
+		if want > 0 {
+			n = min(n, have/want)
+		}
+	}
+	fit(r.MilliCPU, want.MilliCPU)
+	fit(r.Memory, want.Memory)
+	fit(r.EphemeralStorage, want.EphemeralStorage)
+	for name, v := range want.Scalar {
+		fit(r.Scalar[name], v)
+	}
+	return max(n, 0)
+}
+
 // Max raises each amount to that of o.
 func (r *Resource) Max(o *Resource) {
 	r.MilliCPU = max(r.MilliCPU, o.MilliCPU)

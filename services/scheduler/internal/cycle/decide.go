@@ -53,7 +53,7 @@ type Decision struct {
 	Plugins, Pending []string
 	// Message is what a group as a whole lacks; empty where it lacks nothing.
 	Message string
-	// Victims are the pods that give way to a group for which room is being made, with their nodes.
+	// Victims are the pods that give way to those for which room is being made, with their nodes.
 	Victims []framework.Member
 	// Placements that were tried for a group, in that order.
 	Placements []PlacementVerdict
@@ -70,8 +70,8 @@ type Failure struct {
 	NominatedNode string
 	// Clear takes an earlier nomination back.
 	Clear bool
-	// Victims are the pods that give way to it on NominatedNode.
-	Victims []*framework.PodInfo
+	// Victims are the pods that give way to it, with their nodes; of a group, those on NominatedNode.
+	Victims []framework.Member
 	// Rejections count the nodes by why they were no good. Not to be changed.
 	Rejections []Rejection
 }
@@ -106,7 +106,7 @@ func (d *Decider) Decide(ctx context.Context, q *framework.Queued, watch *Watch)
 	}
 	d.spare = nil
 	return Decision{
-		Failed: []Failure{fail.failure(fail.message(""))}, Plugins: sortedKeys(fail.plugins), Pending: sortedKeys(fail.pending),
+		Victims: fail.victims, Failed: []Failure{fail.failure(fail.message(""))}, Plugins: sortedKeys(fail.plugins), Pending: sortedKeys(fail.pending),
 	}
 }
 

@@ -319,7 +319,7 @@ func (g *groupSearch) never() string {
 	}
 	least := g.q.Pods[0].Request.Clone()
 	for _, p := range g.q.Pods[1:] {
-		least = smaller(&least, &p.Request)
+		least.Min(&p.Request)
 	}
 	need := int64(g.q.MinCount() - g.q.Scheduled)
 	usable := g.usable()
@@ -329,7 +329,7 @@ func (g *groupSearch) never() string {
 		var room int64
 		for _, i := range g.d.snapshot.Positions() {
 			if usable[i] {
-				room += times(&nodes[i].Allocatable, &least)
+				room += nodes[i].Allocatable.Times(&least)
 			}
 		}
 		g.d.snapshot.Within(nil)
@@ -379,37 +379,4 @@ func (g *groupSearch) usable() []bool {
 		}
 	}
 	return all
-}
-
-// smaller is the least of each amount.
-func smaller(a, b *framework.Resource) framework.Resource {
-	out := framework.Resource{
-		MilliCPU: min(a.MilliCPU, b.MilliCPU), Memory: min(a.Memory, b.Memory), EphemeralStorage: min(a.EphemeralStorage, b.EphemeralStorage),
-	}
-	for name, v := range a.Scalar {
-		if w := min(v, b.Scalar[name]); w > 0 {
-			if out.Scalar == nil {
-				out.Scalar = make(map[string]int64)
-			}
-			out.Scalar[name] = w
-		}
-	}
-	return out
-}
-
-// times is how often what is asked for fits into what there is.
-func times(have, want *framework.Resource) int64 {
-	n := have.AllowedPods
-	fit := func(have, want int64) {
-		if want > 0 {
-			n = min(n, have/want)
-		}
-	}
-	fit(have.MilliCPU, want.MilliCPU)
-	fit(have.Memory, want.Memory)
-	fit(have.EphemeralStorage, want.EphemeralStorage)
-	for name, v := range want.Scalar {
-		fit(have.Scalar[name], v)
-	}
-	return max(n, 0)
 }

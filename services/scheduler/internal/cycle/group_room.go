@@ -64,9 +64,9 @@ func (out *Decision) give(result *framework.PodGroupPostFilterResult) {
 	for _, a := range result.Nominated {
 		nodes[a.Pod.UID()] = a.Node
 	}
-	victims := make(map[string][]*framework.PodInfo)
+	victims := make(map[string][]framework.Member)
 	for _, v := range result.Victims {
-		victims[v.Node.Name()] = append(victims[v.Node.Name()], v.Pod)
+		victims[v.Node.Name()] = append(victims[v.Node.Name()], v)
 	}
 	out.Victims = result.Victims
 	for i := range out.Failed {

@@ -531,3 +531,65 @@ func (c *cluster) violations(victims map[string]bool) int {
 	}
 	return out
 }
+
+// TestRoomForPodMindsGroups: a pod that preempts takes groups that go as a whole as a whole, and leaves gangs their quorums.
+func TestRoomForPodMindsGroups(t *testing.T) {
+	two := []*corev1.Node{rackNode("n1", "a", 4), rackNode("n2", "b", 4)}
+	for _, tc := range []struct {
+		name    string
+		pods    []running
+		group   *schedulingv1.PodGroup
+		victims string
+		node    string
+	}{
+		{
+			"a group goes as a whole", []running{{name: "a", node: "n1", cpus: 4, group: "g"}, {name: "b", node: "n2", cpus: 1, group: "g"}, {name: "c", node: "n2", cpus: 3, priority: 9}},
+			victimGroup("g", 2, true, nil), "a b", "n1",
+		},
+		{
+			"one pod of higher priority saves it", []running{{name: "a", node: "n1", cpus: 4, group: "g"}, {name: "b", node: "n2", cpus: 4, group: "g", priority: 9}},
+			victimGroup("g", 2, true, nil), "", "",
+		},
+		{
+			"what it says of its priority counts", []running{{name: "a", node: "n1", cpus: 4, group: "g"}, {name: "b", node: "n2", cpus: 4, priority: 2}},
+			victimGroup("g", 1, true, proto.Int32(3)), "b", "n2",
+		},
+		{
+			"a whole group costs all of its pods", []running{
+				{name: "a", node: "n1", cpus: 4, group: "g"}, {name: "b", node: "n2", cpus: 2}, {name: "b+", node: "n2", cpus: 2},
+				{name: "x", node: "n3", cpus: 4, group: "g"}, {name: "y", node: "n3", cpus: 0, group: "g"},
+			}, victimGroup("g", 1, true, nil), "b b+", "n2",
+		},
+		{
+			"a quorum is kept at the price of a higher priority", []running{{name: "a", node: "n1", cpus: 4, group: "g"}, {name: "b", node: "n2", cpus: 4, priority: 5}},
+			victimGroup("g", 1, false, nil), "b", "n2",
+		},
+		{
+			"a pod beyond the quorum goes by itself", []running{{name: "a", node: "n1", cpus: 4, group: "g"}, {name: "b", node: "n2", cpus: 4, group: "g", priority: 1}},
+			victimGroup("g", 1, false, nil), "a", "n1",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			nodes := append(slices.Clone(two), rackNode("n3", "c", 4))
+			pods := append(tc.pods, running{name: "full", node: "n3", cpus: 4, priority: 9})
+			if slices.ContainsFunc(tc.pods, func(p running) bool { return p.node == "n3" }) {
+				pods = tc.pods
+			}
+			w := newFullWorld(t, nodes, pods, []*schedulingv1.PodGroup{tc.group}, 0)
+			pod := proto.CloneOf(incoming(t, 1, 9, 4).Pods[0].Pod)
+			pod.Spec.SchedulingGroup = nil
+			d := w.try(t, &framework.Queued{Pods: []*framework.PodInfo{info(t, pod)}})
+			if got := victimNames(d); len(d.Failed) != 1 || got != tc.victims || d.Failed[0].NominatedNode != tc.node {
+				t.Errorf("victims %q, want %q; %+v", got, tc.victims, d.Failed)
+			}
+			// What was found out holds no longer than the other pods of the group are where they were.
+			if tc.name == "a pod beyond the quorum goes by itself" {
+				w.cache.RemovePod("b")
+				w.cache.AddPod(running{name: "other", node: "n2", cpus: 4, priority: 5}.info(t))
+				if d := w.try(t, &framework.Queued{Pods: []*framework.PodInfo{info(t, pod)}}); victimNames(d) != "other" {
+					t.Errorf("victims %q once a is all that is left of its gang, want other", victimNames(d))
+				}
+			}
+		})
+	}
+}

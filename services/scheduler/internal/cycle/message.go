@@ -23,7 +23,7 @@ type fitError struct {
 	postFilter string
 	nominated  string
 	clear      bool
-	victims    []*framework.PodInfo
+	victims    []framework.Member
 }
 
 // add notes the plugin that rejected.

@@ -36,10 +36,18 @@ func (c *Cycle) attempted(q *framework.Queued, d Decision, refusal *framework.St
 	}
 	for _, f := range d.Failed {
 		out.Failed = append(out.Failed, &recordv1.Failed{
-			Pod: f.Pod.UID(), Message: f.Message, NominatedNode: f.NominatedNode, Clear: f.Clear, Victims: uids(f.Victims),
+			Pod: f.Pod.UID(), Message: f.Message, NominatedNode: f.NominatedNode, Clear: f.Clear, Victims: victims(f.Victims),
 		})
 	}
 	return &recordv1.Entry{Step: &recordv1.Entry_Attempt{Attempt: out}}
+}
+
+func victims(members []framework.Member) []string {
+	var out []string
+	for _, m := range members {
+		out = append(out, m.Pod.UID())
+	}
+	return out
 }
 
 func uids(pods []*framework.PodInfo) []string {

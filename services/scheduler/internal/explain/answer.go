@@ -203,10 +203,10 @@ func firstLine(text string) string {
 	return line
 }
 
-func names(pods []*framework.PodInfo) []string {
+func names(pods []framework.Member) []string {
 	var out []string
-	for _, p := range pods {
-		out = append(out, p.Name())
+	for _, m := range pods {
+		out = append(out, m.Pod.Name())
 	}
 	return out
 }
@@ -249,6 +249,7 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 			if subject != pod {
 				a.s.group.example = subject.Name()
 			}
+			a.preemptForGroup(t, &w.Entity, now)
 		}
 	case len(j.fits) == 0:
 		a.preempt(t, j, pod, now)
@@ -291,6 +292,16 @@ func (a *answer) preempt(t *trial, j *judgement, pod *framework.PodInfo, now *sc
 	}
 	a.s.judged.room, a.s.judged.victims = result.NominatedNode, names(result.Victims)
 	now.Preemption = fmt.Sprintf("node %s would do without %s", result.NominatedNode, few(a.s.judged.victims))
+}
+
+// preemptForGroup tells whether other pods could give way to a group.
+func (a *answer) preemptForGroup(t *trial, q *framework.Queued, now *schedulingv1.Attempt) {
+	d := t.decider.Decide(t.ctx, q, nil)
+	if len(d.Victims) == 0 {
+		return
+	}
+	a.s.judged.victims = names(d.Victims)
+	now.Preemption = "the group would fit without " + few(a.s.judged.victims)
 }
 
 // wholeGroup places the members one after the other, within each of the group's placements, and returns the judgement of the

@@ -281,27 +281,20 @@ func (p *plan) place(ctx context.Context, q *framework.Queued) error {
 		t.fw.Nominator().Forget(a.Pod.UID())
 		p.placed(a.Pod, a.Node, nil)
 	}
+	// Victims give way at once, so that those that follow see the room.
+	for _, v := range d.Victims {
+		if err := t.snapshot.Forget(v.Pod, v.Node.Name()); err != nil {
+			return fmt.Errorf("victim %s: %w", v.Pod.Name(), err)
+		}
+	}
 	for _, f := range d.Failed {
-		if f.NominatedNode != "" && !q.IsGroup() {
-			if err := p.preempt(t, &f); err != nil {
-				return err
-			}
+		if f.NominatedNode == "" {
+			p.unplaced(f.Pod, f.Message)
 			continue
 		}
-		p.unplaced(f.Pod, f.Message)
+		t.snapshot.Assume(f.Pod, f.NominatedNode)
+		p.placed(f.Pod, f.NominatedNode, names(f.Victims))
 	}
-	return nil
-}
-
-// preempt puts a pod where others give way to it.
-func (p *plan) preempt(t *trial, f *cycle.Failure) error {
-	for _, v := range f.Victims {
-		if err := t.snapshot.Forget(v, f.NominatedNode); err != nil {
-			return fmt.Errorf("victim %s: %w", v.Name(), err)
-		}
-	}
-	t.snapshot.Assume(f.Pod, f.NominatedNode)
-	p.placed(f.Pod, f.NominatedNode, names(f.Victims))
 	return nil
 }
 

@@ -138,6 +138,9 @@ func (s *situation) open(me string) string {
 	if j.nodes == 0 {
 		return fmt.Sprintf("Add a node: there is none for %s", me)
 	}
+	if len(j.victims) > 0 && s.group != nil && s.group.fit >= 0 {
+		return fmt.Sprintf("Wait: room for pod group %s is to be made, to which %s %s way", s.group.name, few(j.victims), gives(len(j.victims)))
+	}
 	if len(j.victims) > 0 {
 		return fmt.Sprintf("Wait: room for %s is to be made on node %s, where %s %s way", me, j.room, few(j.victims), gives(len(j.victims)))
 	}

@@ -114,6 +114,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 		return nil, framework.NewStatus(framework.Unschedulable, "preemption: not eligible due to "+why)
 	}
 	s := search{plugin: p, state: state, pod: pod, snapshot: p.handle.Snapshot(), budgets: p.budgets(), open: rejected.Resolvable()}
+	s.rules = newRules(s.budgets, p.groups(), s.snapshot)
 	best, err := s.run()
 	if err != nil {
 		return nil, framework.AsStatus(err)
@@ -165,7 +166,7 @@ func (p *Plugin) makeRoom(ctx context.Context, pod *framework.PodInfo, c *candid
 	p.clearNominations(c.node.Name(), pod)
 	p.takeAway(ctx, preemptor{
 		id: pod.UID(), pods: []*framework.PodInfo{pod}, what: fmt.Sprintf("pod %s on node %s", pod.UID(), c.node.Name()),
-	}, slices.Clone(c.victims))
+	}, c.victims)
 }
 
 // clearNominations takes room that was being made on the node from pods that matter less than pod.
@@ -187,7 +188,7 @@ type preemptor struct {
 
 // takeAway takes the victims away, the last of them after the others. Until then the preemptor is not tried; then it waits for
 // the last one's end, which no event can come too early for.
-func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []*framework.PodInfo) {
+func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []framework.Member) {
 	if p.handle.Evictor() == nil || len(victims) == 0 {
 		return
 	}
@@ -205,7 +206,7 @@ func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []*framewor
 			p.failed(by, err)
 			return
 		}
-		p.handle.Beside(by.pods[0], func() error { return p.evict(ctx, by, victims[last]) }, func(err error) {
+		p.handle.Beside(by.pods[0], func() error { return p.evict(ctx, by, victims[last].Pod) }, func(err error) {
 			if err != nil {
 				p.failed(by, err)
 			}
@@ -223,7 +224,7 @@ func (p *Plugin) failed(by preemptor, err error) {
 const maxEvictions = 32
 
 // evictAll takes the victims away beside each other, and returns the last error.
-func (p *Plugin) evictAll(ctx context.Context, by preemptor, victims []*framework.PodInfo) error {
+func (p *Plugin) evictAll(ctx context.Context, by preemptor, victims []framework.Member) error {
 	var (
 		all    sync.WaitGroup
 		mu     sync.Mutex
@@ -234,7 +235,7 @@ func (p *Plugin) evictAll(ctx context.Context, by preemptor, victims []*framewor
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			if err := p.evict(ctx, by, v); err != nil {
+			if err := p.evict(ctx, by, v.Pod); err != nil {
 				mu.Lock()
 				failed = err
 				mu.Unlock()

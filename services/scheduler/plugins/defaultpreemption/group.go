@@ -61,13 +61,9 @@ func (p *Plugin) makeRoomFor(ctx context.Context, group *framework.Queued, room 
 		p.handle.Activate(group.Pods...)
 		return
 	}
-	victims := make([]*framework.PodInfo, len(room.Victims))
-	for i, v := range room.Victims {
-		victims[i] = v.Pod
-	}
 	p.takeAway(ctx, preemptor{
 		id: idOf(group.GroupKey), pods: slices.Clone(group.Pods), what: "pod group " + group.GroupKey.String(),
-	}, victims)
+	}, room.Victims)
 }
 
 var makingForGroup = framework.NewStatus(framework.UnschedulableAndUnresolvable, "waiting for the preemption for this pod group to be finished")

@@ -99,12 +99,14 @@ func (p *plan) before(o *plan) bool {
 // puts back all that can stay beside it.
 func (s *groupSearch) plan(placement *framework.Placement) (*plan, error) {
 	s.number++
-	positions := placement.Positions
-	if positions == nil {
-		positions = s.nodes.Positions()
-	}
-	list := s.units.within(positions, s.number)
-	placed, count, err := s.fewest(placement, list, s.rules.protect(list))
+	s.nodes.Within(placement)
+	list := s.units.within(s.nodes.Positions(), s.number)
+	s.rules.protect(list)
+	others := protectedOf(list, false)
+	list = append(others, protectedOf(list, true)...)
+	least := s.least(list)
+	s.nodes.Within(nil)
+	placed, count, err := s.fewest(placement, list, least, len(others))
 	if placed == nil || err != nil {
 		return nil, err
 	}
@@ -112,7 +114,8 @@ func (s *groupSearch) plan(placement *framework.Placement) (*plan, error) {
 	if err := s.spare(out, list[:count]); err != nil {
 		return nil, err
 	}
-	out.price = priceOf(out.victims, s.rules)
+	out.price = priceOf(out.victims)
+	out.price.violations = s.rules.violations(out.victims)
 	return out, nil
 }
 
@@ -139,8 +142,9 @@ func (s *groupSearch) spare(p *plan, list []*unit) (err error) {
 }
 
 // fewest takes away as many of the units as the group needs gone, counted from the first, and returns where the group's pods
-// go then; none where it does not fit even without all of them. The first so many are unprotected.
-func (s *groupSearch) fewest(placement *framework.Placement, list []*unit, unprotected int) (placed []framework.Assignment, count int, err error) {
+// go then; none where it does not fit even without all of them. At least so many have to go, by the sum of what pods ask for;
+// the first so many are unprotected.
+func (s *groupSearch) fewest(placement *framework.Placement, list []*unit, least, unprotected int) (placed []framework.Assignment, count int, err error) {
 	gone := 0
 	fits := func(n int) (bool, error) {
 		for ; gone < n; gone++ {
@@ -158,8 +162,8 @@ func (s *groupSearch) fewest(placement *framework.Placement, list []*unit, unpro
 		return ok, err
 	}
 	too := 0 // few
-	for n := s.need; placed == nil; n *= 2 {
-		if too < unprotected {
+	for n, step := least, s.need; placed == nil; n, step = n+step, 2*step {
+		if too < unprotected && least <= unprotected {
 			n = min(n, unprotected) // rules are not broken where without that it fits
 		}
 		if n = min(n, len(list)); n == too {
@@ -173,6 +177,7 @@ func (s *groupSearch) fewest(placement *framework.Placement, list []*unit, unpro
 			too = n
 		}
 	}
+	too = max(too, least-1)
 	for count-too > 1 {
 		middle := (too + count) / 2
 		ok, err := fits(middle)
@@ -189,6 +194,46 @@ func (s *groupSearch) fewest(placement *framework.Placement, list []*unit, unpro
 		}
 	}
 	return placed, count, nil
+}
+
+// least is how many of the units, from the first on, have to go so that the nodes that they are on, or were free anyway, could
+// hold the group by what pods ask for.
+func (s *groupSearch) least(list []*unit) int {
+	want := s.group.Pods[0].Request.Clone()
+	for _, p := range s.group.Pods[1:] {
+		want.Min(&p.Request)
+	}
+	total := int64(0)
+	free := s.free(&want, &total)
+	for n, u := range list {
+		if total >= int64(s.need) {
+			return max(n, 1)
+		}
+		for _, m := range u.pods {
+			if !s.nodes.InPlacement(m.Node.Index) {
+				continue
+			}
+			f := &free[m.Node.Index]
+			total -= f.Times(&want)
+			f.Add(&m.Pod.Request)
+			f.AllowedPods++
+			total += f.Times(&want)
+		}
+	}
+	return len(list)
+}
+
+// free is what nodes have left, by position, and total how often what is wanted fits into it.
+func (s *groupSearch) free(want *framework.Resource, total *int64) []framework.Resource {
+	out := make([]framework.Resource, len(s.nodes.Nodes()))
+	for _, i := range s.nodes.Positions() {
+		n := s.nodes.Nodes()[i]
+		out[i] = n.Allocatable.Clone()
+		out[i].Sub(&n.Requested)
+		out[i].AllowedPods -= int64(len(n.Pods))
+		*total += out[i].Times(want)
+	}
+	return out
 }
 
 // try places the group, and returns as many of its pods as it needs.

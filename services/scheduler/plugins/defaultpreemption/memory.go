@@ -16,9 +16,19 @@ type memory struct {
 	nominated uint64    // of the nominator
 	verdicts  []verdict // by position; the zero verdict is that of a node that was not looked at
 	own       int32     // the position whose verdict is of the last pod alone, because room is being made for it there; or -1
+	// elsewhere are the positions whose verdicts hold for the last attempt only.
+	elsewhere []int32
 
 	positions []int32 // reused
 	names     []string
+}
+
+// keep remembers the verdict of a node.
+func (m *memory) keep(position int32, v verdict) {
+	m.verdicts[position] = v
+	if v.elsewhere {
+		m.elsewhere = append(m.elsewhere, position)
+	}
 }
 
 // recall makes the memory right for the search: empty where it is of other pods, and without what changed since.
@@ -43,10 +53,14 @@ func (m *memory) recall(s *search) {
 				m.verdicts[n.Index] = verdict{}
 			}
 		}
+		for _, i := range m.elsewhere {
+			m.verdicts[i] = verdict{}
+		}
 		if m.own >= 0 {
 			m.verdicts[m.own] = verdict{}
 		}
 	}
+	m.elsewhere = m.elsewhere[:0]
 	m.own = -1
 	if own := s.snapshot.Node(s.plugin.handle.NominatedNode(s.pod.UID())); own != nil {
 		m.own = own.Index
@@ -64,6 +78,9 @@ func (s *search) key() string {
 	var b strings.Builder
 	b.Write(sig.Bytes())
 	fmt.Fprintf(&b, "\x00%d\x00%d", s.pod.Priority(), s.snapshot.HeldVersion())
+	if key, ok := s.pod.Group(); ok {
+		b.WriteString("\x00" + key.String())
+	}
 	for _, budget := range s.budgets {
 		b.WriteString("\x00" + budget.GetMetadata().GetUid() + budget.GetMetadata().GetResourceVersion())
 	}

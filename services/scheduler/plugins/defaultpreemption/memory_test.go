@@ -56,7 +56,7 @@ func TestMemoryIsExact(t *testing.T) {
 				if result != nil {
 					out += fmt.Sprintln(result.NominatedNode, result.Clear)
 					for _, v := range result.Victims {
-						out += v.Name() + "\n"
+						out += v.Pod.Name() + "\n"
 					}
 				}
 				return out
@@ -79,7 +79,7 @@ func TestMemoryIsExact(t *testing.T) {
 			waiting = append(waiting, pod)
 			if rapid.Bool().Draw(t, "at once") {
 				for _, v := range result.Victims {
-					end(v.UID())
+					end(v.Pod.UID())
 				}
 			}
 		}

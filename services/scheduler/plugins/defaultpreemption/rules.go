@@ -1,8 +1,6 @@
 package defaultpreemption
 
 import (
-	"slices"
-
 	"trireme.dev/client/selector"
 	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
@@ -144,24 +142,30 @@ func (r *rules) countSpare(key framework.GroupKey) int {
 	return stay - int(gang.GetMinCount())
 }
 
-// protect marks those of the units, in the order in which they go, that break a rule, and moves them behind the others. It
-// returns how many the others are.
-func (r *rules) protect(list []*unit) (unprotected int) {
+// protect notes which of the units, if they go in this order, break a rule.
+func (r *rules) protect(list []*unit) {
 	left := r.allowances()
 	for _, u := range list {
-		u.protected = left.take(u) > 0
-		if !u.protected {
-			unprotected++
+		u.breaks = left.take(u)
+	}
+}
+
+// protectedOf are those of the units that break a rule, or the others.
+func protectedOf(list []*unit, protected bool) []*unit {
+	var out []*unit
+	for _, u := range list {
+		if (u.breaks > 0) == protected {
+			out = append(out, u)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *unit) int {
-		switch {
-		case a.protected == b.protected:
-			return 0
-		case b.protected:
-			return -1
-		}
-		return 1
-	})
-	return unprotected
+	return out
+}
+
+// violations counts the pods of the units that break a rule.
+func (r *rules) violations(list []*unit) int {
+	left, sum := r.allowances(), 0
+	for _, u := range list {
+		sum += left.take(u)
+	}
+	return sum
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"trireme.dev/client/selector"
 	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
 	"trireme.dev/services/scheduler/framework"
 )
@@ -14,12 +13,8 @@ import (
 // candidate is a node on which the pod fits once the victims are gone.
 type candidate struct {
 	node    *framework.NodeInfo
-	victims []*framework.PodInfo // most important first
-	// What it costs, in the order in which candidates are compared.
-	violations int   // of disruption budgets
-	highest    int32 // priority of the victims
-	sum        int64 // of the victims' priorities, shifted to be positive
-	start      int64 // when the last of those with the highest priority began that began first on its node
+	victims []framework.Member // most important first
+	price   price
 }
 
 // search looks for the best candidate in one attempt at one pod.
@@ -29,6 +24,7 @@ type search struct {
 	pod      *framework.PodInfo
 	snapshot *framework.Snapshot
 	budgets  []*policyv1.PodDisruptionBudget
+	rules    *rules
 	open     []int32 // positions of the nodes that taking pods away could help, ascending
 }
 
@@ -47,7 +43,7 @@ func (s *search) run() (*candidate, error) {
 	)
 	take := func(c *candidate) {
 		count++
-		if c.violations == 0 {
+		if c.price.violations == 0 {
 			spare++
 		}
 		if best == nil || better(c, best) {
@@ -72,7 +68,7 @@ func (s *search) run() (*candidate, error) {
 		if err != nil {
 			return nil, err
 		}
-		known.verdicts[i] = v
+		known.keep(i, v)
 		if v.candidate != nil {
 			take(v.candidate)
 		}
@@ -80,39 +76,29 @@ func (s *search) run() (*candidate, error) {
 	return best, nil
 }
 
-// better reports whether a is to be preferred to b: A.7.6 of the specification, and the name of the node in the end.
+// better reports whether a is to be preferred to b: by price, and the name of the node in the end.
 func better(a, b *candidate) bool {
-	return cmp.Or(
-		cmp.Compare(a.violations, b.violations),
-		cmp.Compare(a.highest, b.highest),
-		cmp.Compare(a.sum, b.sum),
-		cmp.Compare(len(a.victims), len(b.victims)),
-		cmp.Compare(b.start, a.start), // the later the better
-		strings.Compare(a.node.Name(), b.node.Name()),
-	) < 0
+	return cmp.Or(a.price.compare(&b.price), strings.Compare(a.node.Name(), b.node.Name())) < 0
 }
 
 // verdict is what came of a node: a candidate, or why it is none.
 type verdict struct {
 	candidate *candidate
 	reason    string
+	// elsewhere says that it holds for this attempt only: pods of groups are on the node, and the others of theirs count too.
+	elsewhere bool
 }
 
-// judge takes all pods of lower priority off a copy of the node and, if the pod then fits, puts back as many as can stay:
-// first those whose budgets their going would break, the important ones before others.
+// judge takes all units of lower priority off a copy of the node and, if the pod then fits, puts back as many as can stay:
+// first those whose going would break a rule, the important ones before others.
 func (s *search) judge(node *framework.NodeInfo) (verdict, error) {
-	var lower []*framework.PodInfo
-	for _, p := range node.Pods {
-		if p.Priority() < s.pod.Priority() {
-			lower = append(lower, p)
-		}
-	}
+	lower, grouped := s.unitsOn(node)
 	if len(lower) == 0 {
-		return verdict{reason: noVictims}, nil
+		return verdict{reason: noVictims, elsewhere: grouped}, nil
 	}
 	state, there := s.state.Clone(), node.Clone()
-	for _, p := range lower {
-		if err := s.remove(state, p, there); err != nil {
+	for _, u := range lower {
+		if err := s.remove(state, u, there); err != nil {
 			return verdict{}, err
 		}
 	}
@@ -120,47 +106,91 @@ func (s *search) judge(node *framework.NodeInfo) (verdict, error) {
 		if st.Code() == framework.Error {
 			return verdict{}, st.Err()
 		}
-		return verdict{reason: st.Message()}, nil
+		return verdict{reason: st.Message(), elsewhere: grouped}, nil
 	}
-	slices.SortStableFunc(lower, importance)
-	protected, others := s.violating(lower)
-	c := &candidate{node: node}
-	for k, list := range [][]*framework.PodInfo{protected, others} {
-		for _, p := range list {
-			stays, err := s.reprieve(state, p, there)
+	slices.SortFunc(lower, (*unit).compare)
+	s.rules.protect(lower)
+	var victims []*unit
+	for _, list := range [][]*unit{protectedOf(lower, true), protectedOf(lower, false)} {
+		for _, u := range list {
+			stays, err := s.reprieve(state, u, there)
 			if err != nil {
 				return verdict{}, err
 			}
-			if stays {
-				continue
-			}
-			c.victims = append(c.victims, p)
-			if k == 0 {
-				c.violations++
+			if !stays {
+				victims = append(victims, u)
 			}
 		}
 	}
-	if len(c.victims) == 0 {
+	if len(victims) == 0 {
 		// The pods that are nominated here are in the way, not those that are here.
-		return verdict{reason: noVictims}, nil
+		return verdict{reason: noVictims, elsewhere: grouped}, nil
 	}
-	slices.SortStableFunc(c.victims, importance)
-	c.rate()
-	return verdict{candidate: c}, nil
+	slices.SortFunc(victims, (*unit).compare)
+	c := &candidate{node: node, price: priceOf(victims)}
+	for _, u := range victims {
+		c.price.violations += u.breaks
+		c.victims = append(c.victims, u.pods...)
+	}
+	return verdict{candidate: c, elsewhere: grouped}, nil
 }
 
-func (s *search) remove(state *framework.CycleState, p *framework.PodInfo, node *framework.NodeInfo) error {
-	if err := node.RemovePod(p.UID()); err != nil {
-		return err
+// unitsOn are the units of lower priority with pods on the node. grouped says that pods of groups are there.
+func (s *search) unitsOn(node *framework.NodeInfo) (lower []*unit, grouped bool) {
+	var wholes map[framework.GroupKey]bool
+	for _, p := range node.Pods {
+		key, ok := p.Group()
+		grouped = grouped || ok
+		switch {
+		case ok && s.rules.groups.whole(key):
+			if wholes[key] {
+				continue
+			}
+			if wholes == nil {
+				wholes = map[framework.GroupKey]bool{}
+			}
+			wholes[key] = true
+			if u := wholeGroup(key, s.rules.groups.get(key), s.snapshot); u.priority < s.pod.Priority() && !s.own(key) {
+				lower = append(lower, u)
+			}
+		case p.Priority() < s.pod.Priority():
+			lower = append(lower, lone(p, node))
+		}
 	}
-	return s.plugin.handle.RunRemovePod(state, s.pod, p, node).Err()
+	return lower, grouped
 }
 
-// reprieve puts a pod back if the other one fits all the same.
-func (s *search) reprieve(state *framework.CycleState, p *framework.PodInfo, node *framework.NodeInfo) (bool, error) {
-	node.AddPod(p)
-	if st := s.plugin.handle.RunAddPod(state, s.pod, p, node); !st.IsSuccess() {
-		return false, st.Err()
+// own reports whether the pod is of the group.
+func (s *search) own(key framework.GroupKey) bool {
+	mine, ok := s.pod.Group()
+	return ok && mine == key
+}
+
+func (s *search) remove(state *framework.CycleState, u *unit, node *framework.NodeInfo) error {
+	for _, m := range u.pods {
+		if m.Node.Index != node.Index {
+			continue
+		}
+		if err := node.RemovePod(m.Pod.UID()); err != nil {
+			return err
+		}
+		if st := s.plugin.handle.RunRemovePod(state, s.pod, m.Pod, node); !st.IsSuccess() {
+			return st.Err()
+		}
+	}
+	return nil
+}
+
+// reprieve puts a unit back if the pod fits all the same.
+func (s *search) reprieve(state *framework.CycleState, u *unit, node *framework.NodeInfo) (bool, error) {
+	for _, m := range u.pods {
+		if m.Node.Index != node.Index {
+			continue
+		}
+		node.AddPod(m.Pod)
+		if st := s.plugin.handle.RunAddPod(state, s.pod, m.Pod, node); !st.IsSuccess() {
+			return false, st.Err()
+		}
 	}
 	st := s.plugin.handle.RunFilters(state, s.pod, node)
 	switch {
@@ -169,49 +199,7 @@ func (s *search) reprieve(state *framework.CycleState, p *framework.PodInfo, nod
 	case st.Code() == framework.Error:
 		return false, st.Err()
 	}
-	return false, s.remove(state, p, node)
-}
-
-// violating parts the pods, most important first, into those whose going would break a disruption budget and the others.
-// A pod that a budget already counts as disrupted costs it nothing.
-func (s *search) violating(pods []*framework.PodInfo) (protected, others []*framework.PodInfo) {
-	allowed := make([]int32, len(s.budgets))
-	selectors := make([]*selector.Labels, len(s.budgets))
-	for i, b := range s.budgets {
-		allowed[i] = b.GetStatus().GetDisruptionsAllowed()
-		// One that cannot be read, which the gateway does not let happen, protects nothing; nor does an empty one.
-		if l, err := selector.FromLabelSelector(b.GetSpec().GetSelector()); err == nil && !l.IsEverything() {
-			selectors[i] = l
-		}
-	}
-	for _, p := range pods {
-		broken := false
-		for i, b := range s.budgets {
-			if selectors[i] == nil || b.GetMetadata().GetNamespace() != p.Namespace() || !selectors[i].Matches(p.Labels()) {
-				continue
-			}
-			if _, disrupted := b.GetStatus().GetDisruptedPods()[p.Pod.GetMetadata().GetName()]; disrupted {
-				continue
-			}
-			allowed[i]--
-			broken = broken || allowed[i] < 0
-		}
-		if broken {
-			protected = append(protected, p)
-		} else {
-			others = append(others, p)
-		}
-	}
-	return protected, others
-}
-
-// importance orders pods: by priority, then by how long they have been running, then by name.
-func importance(a, b *framework.PodInfo) int {
-	return cmp.Or(
-		cmp.Compare(b.Priority(), a.Priority()),
-		cmp.Compare(startOf(a), startOf(b)),
-		strings.Compare(a.Name(), b.Name()),
-	)
+	return false, s.remove(state, u, node)
 }
 
 // startOf is when the pod began, in nanoseconds; one that has not begun is the newest of all.
@@ -221,18 +209,6 @@ func startOf(p *framework.PodInfo) int64 {
 		return 1<<63 - 1
 	}
 	return t.AsTime().UnixNano()
-}
-
-// rate sums up what the candidate costs.
-func (c *candidate) rate() {
-	c.highest = c.victims[0].Priority()
-	c.start = 1<<63 - 1
-	for _, v := range c.victims {
-		c.sum += int64(v.Priority()) + 1<<31
-		if v.Priority() == c.highest {
-			c.start = min(c.start, startOf(v))
-		}
-	}
 }
 
 // message counts why nodes are no candidates, where none is, as people know it from `0/N nodes are available`. rejected is the

@@ -17,8 +17,9 @@ type unit struct {
 	whole    bool   // a group
 	name     string // of the pod or the group
 	start    int64  // when the first of its pods began
-	// protected says that its going breaks a disruption budget or the quorum of a gang, as far as can be told beforehand.
-	protected bool
+	// breaks is how many of its pods break a disruption budget or the quorum of a gang by going, as far as can be told
+	// beforehand.
+	breaks int
 	// seen is the number of the last search that came across it, rank its place in the order in which units go.
 	seen, rank int
 	away       bool // in thought
@@ -54,7 +55,7 @@ func unitsBelow(priority int32, self framework.GroupKey, nodes *framework.Snapsh
 				}
 				u = known
 			case p.Priority() < priority:
-				u = &unit{pods: []framework.Member{{Pod: p, Node: n}}, priority: p.Priority(), name: p.Name(), start: startOf(p)}
+				u = lone(p, n)
 				out.all = append(out.all, u)
 			}
 			if u != nil && (len(out.at[i]) == 0 || out.at[i][len(out.at[i])-1] != u) {
@@ -67,6 +68,11 @@ func unitsBelow(priority int32, self framework.GroupKey, nodes *framework.Snapsh
 		u.rank = rank
 	}
 	return out
+}
+
+// lone is the unit of a pod by itself.
+func lone(p *framework.PodInfo, node *framework.NodeInfo) *unit {
+	return &unit{pods: []framework.Member{{Pod: p, Node: node}}, priority: p.Priority(), name: p.Name(), start: startOf(p)}
 }
 
 // wholeGroup is the unit of a group. Its priority is what its object says, or else that of its highest pod.
@@ -129,12 +135,10 @@ func (p *price) compare(o *price) int {
 	)
 }
 
-// priceOf adds up victims.
-func priceOf(victims []*unit, rules *rules) price {
+// priceOf adds up victims, all but the violations.
+func priceOf(victims []*unit) price {
 	p := price{highest: math.MinInt32, start: math.MaxInt64}
-	left := rules.allowances()
 	for _, u := range victims {
-		p.violations += left.take(u)
 		p.sum += int64(len(u.pods)) * (int64(u.priority) + 1<<31)
 		p.pods += len(u.pods)
 		switch {
