@@ -1,17 +1,12 @@
 package apiserver
 
 import (
+	"context"
 	"log/slog"
-	"os"
-	"runtime/debug"
 
 	"trireme.dev/kit/daemon"
 	"trireme.dev/services/apiserver/internal/gateway"
 )
-
-// gcPercent makes the collector run before the heap has grown by half. Most of it is the watch cache, which stays: Go's
-// own measure would hold as much again in reserve. GOGC replaces it.
-const gcPercent = 50
 
 // Program is the gateway as a process: its own binary and `trireme apiserver`.
 func Program() daemon.Program {
@@ -22,10 +17,21 @@ func Program() daemon.Program {
 		TraceRoots: gateway.TraceRoot,
 		AddFlags:   cfg.AddFlags,
 		Build: func(logger *slog.Logger) (daemon.Service, error) {
-			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(gcPercent)
-			}
-			return New(cfg, logger)
+			s, err := New(cfg, logger)
+			return process{s}, err
 		},
 	}
+}
+
+// process is a Server that has its process to itself.
+type process struct{ *Server }
+
+// Run implements daemon.Service.
+func (p process) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return daemon.Run(ctx,
+		daemon.Task{Name: "gateway", Run: func(ctx context.Context) error { defer cancel(); return p.Server.Run(ctx) }},
+		daemon.Task{Name: "collector", Run: collect},
+	)
 }
