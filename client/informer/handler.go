@@ -15,6 +15,8 @@ const (
 	deleted
 	// syncedMark stands behind the last initial add.
 	syncedMark
+	// heardMark stands behind what someone waits for the handler to hear.
+	heardMark
 )
 
 // notification is one change as handlers hear of it.
@@ -22,6 +24,7 @@ type notification[T client.Object] struct {
 	kind          notificationKind
 	before, after T
 	initial       bool
+	heard         chan struct{} // of a heardMark
 }
 
 // buffer holds what a handler has not heard yet. It is unbounded: a bound would let one slow handler stop the store,
@@ -92,5 +95,7 @@ func (r *Registration[T]) call(n notification[T]) {
 		}
 	case syncedMark:
 		close(r.synced)
+	case heardMark:
+		close(n.heard)
 	}
 }

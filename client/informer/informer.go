@@ -64,18 +64,35 @@ func newInformer[T client.Object](config Config, dial func(grpc.ClientConnInterf
 
 // Registration is a handler that has been added.
 type Registration[T client.Object] struct {
-	handler Handler[T]
-	buffer  *buffer[T]
-	synced  chan struct{}
+	informer *Informer[T]
+	handler  Handler[T]
+	buffer   *buffer[T]
+	synced   chan struct{}
 }
 
 // HasSynced reports whether the handler has heard of all objects that were there when its view began.
 func (r *Registration[T]) HasSynced() bool { return isClosed(r.synced) }
 
+// WaitForRevision waits until the handler has heard of every change up to revision.
+func (r *Registration[T]) WaitForRevision(ctx context.Context, revision int64) error {
+	if err := r.informer.WaitForRevision(ctx, revision); err != nil {
+		return err
+	}
+	// The changes lie in the buffer by now, so what is put behind them is heard after them.
+	heard := make(chan struct{})
+	r.buffer.push([]notification[T]{{kind: heardMark, heard: heard}})
+	select {
+	case <-heard:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // AddHandler adds a handler. Added late, it first hears of the present objects as initial adds; nothing is missed or
 // heard of twice.
 func (i *Informer[T]) AddHandler(handler Handler[T]) *Registration[T] {
-	r := &Registration[T]{handler: handler, buffer: newBuffer[T](), synced: make(chan struct{})}
+	r := &Registration[T]{informer: i, handler: handler, buffer: newBuffer[T](), synced: make(chan struct{})}
 	// Changes are applied and handed out under the same lock, so the snapshot and what follows fit together.
 	i.mu.Lock()
 	defer i.mu.Unlock()

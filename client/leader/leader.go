@@ -2,7 +2,8 @@
 // not renewed for the lease's duration takes it over. Time is measured on the observer's own clock, from the moment at
 // which it saw the lease change, so that clocks need not agree.
 //
-// It never decides what leading means.
+// It never decides what leading means. A leader that sleeps for longer than its lease learns only afterwards that it has
+// been replaced; writes that must not happen then name its term, a LeaseClaim, and the gateway refuses them.
 package leader
 
 import (
@@ -87,11 +88,11 @@ func (c Config) Validate() error {
 
 const jitterNumerator, jitterDenominator = 6, 5
 
-// Run contends for the lease and calls lead while holding it. lead's ctx ends with ctx, and when the lease could not be
+// Run contends for the lease and calls lead while holding it, with the term for which it does. lead's ctx ends with ctx, and when the lease could not be
 // renewed within the deadline; lead must return soon then, for another may begin. After such a loss, once lead has
 // returned, Run contends again. Otherwise Run ends with lead, or with ctx, releases the lease so that the next leader
 // need not wait, and returns lead's error.
-func Run(ctx context.Context, config Config, conn grpc.ClientConnInterface, lead func(context.Context) error) error {
+func Run(ctx context.Context, config Config, conn grpc.ClientConnInterface, lead func(context.Context, *coordinationv1.LeaseClaim) error) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
@@ -261,11 +262,17 @@ func (c *candidate) claim(lease *coordinationv1.Lease, now time.Time) *coordinat
 
 // hold runs lead and renews beside it, also while lead winds up after the end of ctx: until it has returned, nobody
 // else may begin. lost tells that the lease, not lead or ctx, was what ended it.
-func (c *candidate) hold(ctx context.Context, lead func(context.Context) error) (lost bool, err error) {
+func (c *candidate) hold(ctx context.Context, lead func(context.Context, *coordinationv1.LeaseClaim) error) (lost bool, err error) {
 	leading, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- c.guarded(leading, lead) }()
+	term := &coordinationv1.LeaseClaim{
+		Namespace: c.config.Namespace, Name: c.config.Name,
+		HolderIdentity: c.config.Identity, LeaseTransitions: c.held.GetSpec().GetLeaseTransitions(),
+	}
+	go func() {
+		ended <- c.guarded(func() error { return lead(leading, term) })
+	}()
 	for {
 		renewal, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.renewed.Add(c.config.RenewDeadline))
 		renewed := make(chan error, 1)
@@ -287,13 +294,13 @@ func (c *candidate) hold(ctx context.Context, lead func(context.Context) error) 
 }
 
 // guarded turns a panic of lead into an error, so that the lease is released and not left to run out.
-func (c *candidate) guarded(ctx context.Context, lead func(context.Context) error) (err error) {
+func (c *candidate) guarded(lead func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("leader %s: panic: %v", c.config.Name, p)
 		}
 	}()
-	return lead(ctx)
+	return lead()
 }
 
 // renew waits for a retry period and renews once; it tries again until ctx, the deadline, ends.

@@ -38,7 +38,7 @@ func contend(t *testing.T, conn grpc.ClientConnInterface, identity string) *cand
 	}
 	go func() {
 		c.run <- leader.Run(ctx, leader.Config{Name: "test", Identity: identity, Logger: quiet}, conn,
-			func(ctx context.Context) error {
+			func(ctx context.Context, _ *coordinationv1.LeaseClaim) error {
 				c.began <- time.Now()
 				<-ctx.Done()
 				c.ended <- time.Now()
@@ -171,15 +171,25 @@ func TestLeadEndsByItself(t *testing.T) {
 		conn := g.Conn(t)
 		config := leader.Config{Name: "test", Identity: "a", Logger: quiet}
 		broken := errors.New("broken")
-		if err := leader.Run(t.Context(), config, conn, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+		var terms []*coordinationv1.LeaseClaim
+		if err := leader.Run(t.Context(), config, conn, func(_ context.Context, term *coordinationv1.LeaseClaim) error {
+			terms = append(terms, term)
+			return broken
+		}); !errors.Is(err, broken) {
 			t.Errorf("Run = %v", err)
 		}
 		if holder := lease(t, conn).GetSpec().GetHolderIdentity(); holder != "" {
 			t.Errorf("%q holds the lease still", holder)
 		}
-		err := leader.Run(t.Context(), config, conn, func(context.Context) error { panic("poison") })
+		err := leader.Run(t.Context(), config, conn, func(_ context.Context, term *coordinationv1.LeaseClaim) error {
+			terms = append(terms, term)
+			panic("poison")
+		})
 		if err == nil || !strings.Contains(err.Error(), "poison") {
 			t.Errorf("Run = %v", err)
+		}
+		if len(terms) != 2 || terms[0].GetHolderIdentity() != "a" || terms[0].GetLeaseTransitions() == terms[1].GetLeaseTransitions() {
+			t.Errorf("terms %v, want two of a that can be told apart", terms)
 		}
 	})
 }
@@ -191,7 +201,7 @@ func TestLeaseIsHeldWhileLeadWindsUp(t *testing.T) {
 		conn, began, ended := g.Conn(t), make(chan bool), make(chan error, 1)
 		go func() {
 			ended <- leader.Run(ctx, leader.Config{Name: "test", Identity: "a", Logger: quiet}, conn,
-				func(ctx context.Context) error {
+				func(ctx context.Context, _ *coordinationv1.LeaseClaim) error {
 					close(began)
 					<-ctx.Done()
 					time.Sleep(time.Minute)

@@ -19,6 +19,7 @@ import (
 	"trireme.dev/kit/component"
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
+	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 )
 
 // Controller is the service. Make it with New and Run it once.
@@ -130,7 +131,8 @@ func (c *Controller) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error)
 	lead := control
 	if c.cfg.LeaderElect {
 		lead = func(ctx context.Context) error {
-			return leader.Run(ctx, leader.Config{Name: leaseName, Identity: c.cfg.Identity, Logger: c.logger}, conn, control)
+			return leader.Run(ctx, leader.Config{Name: leaseName, Identity: c.cfg.Identity, Logger: c.logger}, conn,
+				func(ctx context.Context, _ *coordinationv1.LeaseClaim) error { return control(ctx) })
 		}
 	}
 	return []daemon.Task{

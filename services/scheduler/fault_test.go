@@ -30,14 +30,98 @@ func (c *cluster) onFirstPodCommit(done bool, hook func() error) {
 	})
 }
 
-func TestBindingFailsOnce(t *testing.T) {
+// TestBindingIsNotAnswered: nothing was written, and nothing said of it. The binding is sent again, since it might have been.
+func TestBindingIsNotAnswered(t *testing.T) {
 	c := newCluster(t)
 	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
 	c.create(pod("a", gpus(2)))
 	c.onFirstPodCommit(false, func() error { return apitest.ErrUnavailable })
 	c.schedule(nil)
-	c.awaitEvent("a", "FailedScheduling", "")
-	c.awaitBound("a") // the room was given back, or it would not fit
+	c.awaitBound("a")
+}
+
+// TestBindConflict: another has bound the pod meanwhile. What it was to have is free again, and the pod is where the other
+// put it.
+func TestBindConflict(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "2"})
+	first := c.create(pod("a", gpus(2)))
+	c.onFirstPodCommit(false, func() error {
+		resp, err := corev1.NewPodServiceClient(c.conn).Bind(c.ctx, &corev1.BindRequest{Groups: []*corev1.BindGroup{{Bindings: []*corev1.Binding{{
+			Namespace: "default", PodName: "a", PodUid: first.GetMetadata().GetUid(), NodeName: "elsewhere",
+		}}}}})
+		if err != nil || resp.GetResults()[0].GetError() != nil {
+			t.Errorf("the other's binding: %v, %v", resp, err)
+		}
+		return nil
+	})
+	c.schedule(nil)
+	if got := c.awaitBound("a")["a"].GetSpec().GetNodeName(); got != "elsewhere" {
+		t.Errorf("a is on %s, want elsewhere", got)
+	}
+	c.create(pod("b", gpus(2)))
+	c.awaitBound("b")
+}
+
+// TestNodeDeletedBetweenFilterAndBind: the pod does not go to a node that is gone, and says so; it goes to the next one.
+func TestNodeDeletedBetweenFilterAndBind(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	w := &nodeWatcher{placed: make(chan struct{}), seen: make(chan struct{})}
+	c.create(pod("waiter", nil))
+	c.schedule(nil, framework.NewFactory("NodeWatcher", 0, nil, func(framework.Handle, *struct{}) (*nodeWatcher, error) { return w, nil }))
+	c.awaitCondition("waiter", "waits for news of nodes")
+	c.create(pod("a", gpus(1)))
+	<-w.placed
+	if _, err := client.For[*corev1.Node](c.conn).Delete(c.ctx, "", "n1", nil); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitEvent("a", "FailedScheduling", "node n1 was deleted while pod default/a was being placed on it")
+	c.node("n2", map[string]string{"nvidia.com/gpu": "1"})
+	if got := c.awaitBound("a")["a"].GetSpec().GetNodeName(); got != "n2" {
+		t.Errorf("a is on %s, want n2", got)
+	}
+}
+
+// nodeWatcher holds the first binding until the scheduler has seen a node go. It hears of that by way of the pod waiter,
+// which it rejects.
+type nodeWatcher struct {
+	placed, seen chan struct{}
+	first, news  sync.Once
+}
+
+func (*nodeWatcher) Name() string { return "NodeWatcher" }
+
+func (*nodeWatcher) Filter(_ *framework.CycleState, pod *framework.PodInfo, _ *framework.NodeInfo) *framework.Status {
+	if pod.Name() == "default/waiter" {
+		return framework.NewStatus(framework.Unschedulable, "waits for news of nodes")
+	}
+	return nil
+}
+
+func (w *nodeWatcher) EventsToRegister() []framework.EventHint {
+	return []framework.EventHint{{
+		Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Delete},
+		Hint: func(*framework.PodInfo, *framework.Change) framework.Hint {
+			w.news.Do(func() { close(w.seen) })
+			return framework.QueueSkip
+		},
+	}}
+}
+
+func (*nodeWatcher) PreBindPreFlight(context.Context, *framework.CycleState, *framework.PodInfo, string) (framework.PreBindPreFlight, *framework.Status) {
+	return framework.PreBindPreFlight{}, nil
+}
+
+func (w *nodeWatcher) PreBind(ctx context.Context, _ *framework.CycleState, _ *framework.PodInfo, _ string) *framework.Status {
+	w.first.Do(func() {
+		close(w.placed)
+		select {
+		case <-w.seen:
+		case <-ctx.Done():
+		}
+	})
+	return nil
 }
 
 // panicky is a plugin with a mistake in Reserve, the first time, and in PostBind.
@@ -83,6 +167,33 @@ func TestAnswerLost(t *testing.T) {
 	c.awaitCondition("large", "1 Insufficient nvidia.com/gpu")
 	c.create(pod("small", gpus(1)))
 	c.awaitBound("small")
+}
+
+// TestAnswerLostWhileTheWatchLags: as long as it is not known whether a pod is bound, its room is not free.
+func TestAnswerLostWhileTheWatchLags(t *testing.T) {
+	c := newCluster(t)
+	d := &disturbed{ClientConnInterface: c.conn}
+	c.node("n1", map[string]string{"nvidia.com/gpu": "1"})
+	c.create(pod("a", gpus(1)))
+	c.create(pod("b", gpus(1)))
+	var lags, calls atomic.Int64
+	d.disturb(func() disturbance {
+		if calls.Add(1) == 1 {
+			lags.Store(int64(2 * time.Second))
+			return unanswered
+		}
+		return passes
+	}, func() time.Duration { return time.Duration(lags.Load()) })
+	api := c.conn
+	c.conn = d
+	c.schedule(nil)
+	c.conn = api
+	c.awaitBound("a")
+	c.awaitCondition("b", "1 Insufficient nvidia.com/gpu")
+	c.create(pod("c", nil))
+	if b := c.awaitBound("c")["b"]; b.GetSpec().GetNodeName() != "" {
+		t.Error("a and b are on a node that has room for one of them")
+	}
 }
 
 // TestMemberDeletedWhileBinding: the gang is not bound without it, and is bound once another member has come.

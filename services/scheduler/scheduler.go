@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -27,6 +28,7 @@ import (
 	"trireme.dev/kit/daemon"
 	"trireme.dev/kit/rpc"
 	"trireme.dev/kit/telemetry"
+	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 	recordv1 "trireme.dev/proto/gen/trireme/record/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/bind"
@@ -163,13 +165,16 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	for _, p := range s.profiles {
 		reporters[p.SchedulerName] = report.New(conn, p.SchedulerName, s.logger)
 	}
+	var made *chain.Chain
+	binder := bind.New(conn, func(ctx context.Context, revision int64) error { return made.Intake.WaitForPods(ctx, revision) }, s.logger)
 	deps := chain.Deps{
-		Binder: bind.New(conn), Evictor: evict.New(conn), Gateway: conn, Objects: intake.Objects(factory), Reporters: reporters, Logger: s.logger,
+		Binder: binder, Evictor: evict.New(conn), Gateway: conn, Objects: intake.Objects(factory), Reporters: reporters, Logger: s.logger,
 	}
 	if s.record != nil {
 		deps.Steps = recording.NewSteps(s.record.Take)
 	}
-	made, err := chain.New(chain.Config{
+	var err error
+	made, err = chain.New(chain.Config{
 		Profiles: s.profiles, Seed: s.cfg.Seed, InitialBackoff: s.cfg.InitialBackoff, MaxBackoff: s.cfg.MaxBackoff,
 	}, deps)
 	if err != nil {
@@ -189,17 +194,21 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 	}
 
 	// A standby keeps queue and cache warm, so that it takes over with what it knows.
-	schedule := func(ctx context.Context) error {
+	schedule := func(ctx context.Context, term *coordinationv1.LeaseClaim) error {
 		if err := factory.WaitForSync(ctx); err != nil {
 			return err
 		}
+		if term != nil && !s.takeOver(ctx, made.Intake, conn) {
+			return nil // ctx ended
+		}
+		binder.Lead(term)
 		s.logger.Info("scheduling")
 		s.leads.Store(true)
 		s.self.Wake()
 		defer s.leads.Store(false)
 		return daemon.Run(ctx, daemon.Task{Name: "cycle", Run: made.Cycles.Run}, daemon.Task{Name: "statuses", Run: counts.Run})
 	}
-	lead := schedule
+	lead := func(ctx context.Context) error { return schedule(ctx, nil) }
 	if s.cfg.LeaderElect {
 		lead = func(ctx context.Context) error {
 			election := s.cfg.lease
@@ -217,4 +226,24 @@ func (s *Scheduler) tasks(conn grpc.ClientConnInterface) ([]daemon.Task, error) 
 			return nil
 		}},
 	), nil
+}
+
+// takeOver waits until the bindings of leaders before this one have been seen; false means that ctx ended. There will be no
+// more of them: the gateway refuses those of terms that are over.
+func (s *Scheduler) takeOver(ctx context.Context, in *intake.Intake, conn grpc.ClientConnInterface) bool {
+	for {
+		err := in.CatchUp(ctx, conn)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		s.logger.Warn("cannot see what the leader before has bound, trying again", slog.Any(telemetry.KeyError, err))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Second):
+		}
+	}
 }

@@ -90,8 +90,8 @@ func Objects[T client.Object](h Handle, kind string) (Lister[T], bool) {
 
 // Binder sends bindings to the gateway.
 type Binder interface {
-	// Bind binds all of group or none of it and blocks until the gateway has answered. The error is of type
-	// apierr.Error.
+	// Bind binds all of group or none of it and blocks until it is known which. An error, of type apierr.Error, means that
+	// it is not bound, unless ctx ended.
 	Bind(ctx context.Context, group []*corev1.Binding) error
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/client/tracing"
+	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	"trireme.dev/services/apiserver/internal/envelope"
@@ -38,24 +39,30 @@ func fault(index int, reason, format string, args ...any) error {
 	return &bindFault{reason: reason, message: fmt.Sprintf(format, args...), index: index}
 }
 
-func (r *Registry) bindGroup(ctx context.Context, bindings []*corev1.Binding) *corev1.BindGroupResult {
+func (r *Registry) bindGroup(ctx context.Context, bindings []*corev1.Binding, lease *coordinationv1.LeaseClaim) *corev1.BindGroupResult {
 	if err := checkBindings(bindings); err != nil {
 		return bindResult(0, err)
 	}
 	// What the cache has is nearly always what there is, and what is not makes the commit fail. Only a commit counts: all
 	// other answers must not rest on an old state.
-	revision, err := r.tryBind(ctx, bindings, r.cachedPods(bindings))
-	if err == nil && revision > 0 || unanswered(err) {
-		return bindResult(revision, err)
+	if held, err := r.cachedTerm(lease); err == nil {
+		revision, err := r.tryBind(ctx, bindings, r.cachedPods(bindings), held)
+		if err == nil && revision > 0 || unanswered(err) {
+			return bindResult(revision, err)
+		}
 	}
 	for try := 1; ; try++ {
+		held, err := r.term(ctx, lease)
+		if err != nil {
+			return bindResult(0, err)
+		}
 		entries, err := r.bindEntries(ctx, bindings)
 		if err != nil {
 			return bindResult(0, err)
 		}
-		revision, err := r.tryBind(ctx, bindings, entries)
+		revision, err := r.tryBind(ctx, bindings, entries, held)
 		if errors.Is(err, errMoved) && try < bindTries {
-			continue // some pod's status was written meanwhile; the next try says whether that matters
+			continue // some pod's status was written, or the lease renewed meanwhile; the next try says whether that matters
 		}
 		return bindResult(revision, err)
 	}
@@ -106,12 +113,13 @@ func checkBindings(bindings []*corev1.Binding) error {
 	return nil
 }
 
-// tryBind changes and writes all pods of a group. The revision is 0 where nothing was left to do.
-func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding, entries map[string]storage.Entry) (int64, error) {
+// tryBind changes and writes all pods of a group while held holds. The revision is 0 where nothing was left to do.
+func (r *Registry) tryBind(ctx context.Context, bindings []*corev1.Binding, entries map[string]storage.Entry, held []storage.Condition) (int64, error) {
 	w := bindWrite{now: time.Now()}
 	if err := r.addBindings(&w, bindings, entries); err != nil || len(w.txn.Then) == 0 {
 		return 0, err
 	}
+	w.txn.If = append(w.txn.If, held...)
 	revision, err := r.commitBindings(ctx, &w)
 	var conflict *storage.ConflictError
 	switch {
@@ -237,10 +245,10 @@ func bindPod(pod *corev1.Pod, b *corev1.Binding, index int, now time.Time) (done
 	switch {
 	case b.GetPodUid() != "" && b.GetPodUid() != meta.GetUid():
 		return false, fault(index, "Conflict", "pod %s has uid %s, the binding is for uid %s", name, meta.GetUid(), b.GetPodUid())
+	case pod.GetSpec().GetNodeName() == b.GetNodeName():
+		return true, nil // whatever has become of it since
 	case meta.GetDeletionTimestamp() != nil:
 		return false, fault(index, "Conflict", "pod %s is being deleted, cannot be assigned to a host", name)
-	case pod.GetSpec().GetNodeName() == b.GetNodeName():
-		return true, nil
 	case pod.GetSpec().GetNodeName() != "":
 		return false, fault(index, "Conflict", "pod %s is already assigned to node %q", name, pod.GetSpec().GetNodeName())
 	case len(pod.GetSpec().GetSchedulingGates()) > 0:

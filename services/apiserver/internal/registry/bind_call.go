@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "trireme.dev/proto/gen/trireme/coordination/v1"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/apiserver/internal/storage"
 )
@@ -14,13 +15,16 @@ import (
 const (
 	// bindParallel bounds how many transactions of one call are under way: etcd batches what arrives together.
 	bindParallel = 32
-	// bindTogether is how many groups of one pod share a transaction: as many as the store still takes along with others.
-	bindTogether = 16
+	// bindTogether is how many groups of one pod share a transaction: as many as the store, with the condition that the lease
+	// is, still takes along with others.
+	bindTogether = 15
 )
 
 // Bind puts groups of pods on nodes; each group is bound as a whole or not at all, whatever becomes of others.
 func (r *Registry) Bind(ctx context.Context, req *corev1.BindRequest) *corev1.BindResponse {
-	c := &bindCall{registry: r, groups: req.GetGroups(), results: make([]*corev1.BindGroupResult, len(req.GetGroups()))}
+	c := &bindCall{
+		registry: r, lease: req.GetLease(), groups: req.GetGroups(), results: make([]*corev1.BindGroupResult, len(req.GetGroups())),
+	}
 	var singles, gangs []int
 	for i, g := range c.groups {
 		if len(g.GetBindings()) == 1 {
@@ -51,18 +55,23 @@ func (r *Registry) Bind(ctx context.Context, req *corev1.BindRequest) *corev1.Bi
 // bindCall is one call of Bind.
 type bindCall struct {
 	registry *Registry
+	lease    *coordinationv1.LeaseClaim
 	groups   []*corev1.BindGroup
 	results  []*corev1.BindGroupResult
 }
 
 func (c *bindCall) alone(ctx context.Context, group int) {
-	c.results[group] = c.registry.bindGroup(ctx, c.groups[group].GetBindings())
+	c.results[group] = c.registry.bindGroup(ctx, c.groups[group].GetBindings(), c.lease)
 }
 
 // together binds groups of one pod in one transaction, which costs far less than one each. It rests on what the cache has, so
 // only a commit counts: what cannot be bound along with the others is looked at by itself.
 func (c *bindCall) together(ctx context.Context, groups []int) {
 	for len(groups) > 1 {
+		held, err := c.registry.cachedTerm(c.lease)
+		if err != nil {
+			break
+		}
 		w := bindWrite{now: time.Now()}
 		var aboard []int // of groups, in the order of conditions and operations
 		for _, i := range groups {
@@ -75,15 +84,19 @@ func (c *bindCall) together(ctx context.Context, groups []int) {
 		if len(aboard) == 0 {
 			return
 		}
+		w.txn.If = append(w.txn.If, held...)
 		revision, err := c.registry.commitBindings(ctx, &w)
 		var conflict *storage.ConflictError
 		switch {
 		case errors.As(err, &conflict):
-			// Those that have changed meanwhile stay behind, and the others go on.
+			// Those that have changed meanwhile stay behind, and the others go on: all stay where the lease has.
 			groups = nil
+			moved := func(c storage.Condition) bool {
+				return slices.ContainsFunc(conflict.Current, func(e storage.Entry) bool { return e.Key == c.Key })
+			}
+			renewed := slices.ContainsFunc(held, moved)
 			for k, i := range aboard {
-				moved := slices.ContainsFunc(conflict.Current, func(e storage.Entry) bool { return e.Key == w.txn.If[k].Key })
-				if moved || len(conflict.Current) == 0 {
+				if renewed || moved(w.txn.If[k]) || len(conflict.Current) == 0 {
 					c.alone(ctx, i)
 				} else {
 					groups = append(groups, i)

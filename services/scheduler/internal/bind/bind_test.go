@@ -3,6 +3,7 @@ package bind
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 
@@ -42,7 +43,7 @@ func (g *gate) Invoke(ctx context.Context, method string, args, reply any, opts 
 func TestBusyCallsTakeMany(t *testing.T) {
 	api := apitest.New(t)
 	g := &gate{ClientConnInterface: api.Conn(), open: make(chan struct{}), begun: make(chan struct{}, 100)}
-	b := New(g)
+	b := New(g, nil, slog.New(slog.DiscardHandler))
 	const n = 40
 	var pods [n]*corev1.Pod
 	for i := range pods {

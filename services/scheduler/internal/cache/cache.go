@@ -123,6 +123,18 @@ func (c *Cache) RemoveNode(name string) {
 	c.dropIfUnused(e)
 }
 
+// HasNode reports whether there is a node of that name.
+func (c *Cache) HasNode(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.has(name)
+}
+
+func (c *Cache) has(node string) bool {
+	el, ok := c.nodes[node]
+	return ok && el.Value.(*entry).info.Node != nil
+}
+
 func (c *Cache) dropIfUnused(e *entry) {
 	if e.info.Node == nil && len(e.info.Pods) == 0 {
 		c.recent.Remove(c.nodes[e.name])
@@ -137,8 +149,7 @@ func (c *Cache) Assume(pod *framework.PodInfo, node string) error {
 	if st := c.pods[pod.UID()]; st != nil {
 		return fmt.Errorf("assume pod %s on node %s: it is on node %s", pod.Name(), node, st.node)
 	}
-	el, ok := c.nodes[node]
-	if !ok || el.Value.(*entry).info.Node == nil {
+	if !c.has(node) {
 		return fmt.Errorf("assume pod %s on node %s: the node is gone", pod.Name(), node)
 	}
 	c.put(pod, node, true)

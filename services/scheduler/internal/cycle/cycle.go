@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme.dev/client/apierr"
 	"trireme.dev/kit/telemetry"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	"trireme.dev/services/scheduler/framework"
@@ -312,6 +313,11 @@ func (c *Cycle) tryBind(ctx, writing context.Context, a *attempt, group []framew
 		return framework.NewStatus(framework.Unschedulable,
 			fmt.Sprintf("pod group %s was deleted while its pods were being placed", a.GroupKey)).WithPlugin(groupGone)
 	}
+	for _, p := range group {
+		if !c.Cache.HasNode(p.Node) {
+			return framework.AsStatus(fmt.Errorf("node %s was deleted while pod %s was being placed on it", p.Node, p.Pod.Name()))
+		}
+	}
 	begun := time.Now()
 	st = c.Framework.RunBind(a.traced(writing), group)
 	c.counters.extension(runtime.Bind, time.Since(begun), st.Code())
@@ -386,7 +392,8 @@ func (c *Cycle) fail(a *attempt, err error) {
 	q := a.Queued
 	c.ended(a, Decision{}, err)
 	c.later(a, nil, err)
-	if !errors.Is(err, context.Canceled) {
+	// Who no longer leads has nothing to tell.
+	if !errors.Is(err, context.Canceled) && !apierr.IsFailedPrecondition(err) {
 		c.counters.ended(resultError, len(q.Pods), a.begun)
 		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "scheduling failed, will be tried again",
 			append(about(q), slog.Any(telemetry.KeyError, err))...)

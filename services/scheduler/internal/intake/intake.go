@@ -38,6 +38,8 @@ type Intake struct {
 	Steps *recording.Steps
 	// Copy is kept up to date; nil where nobody needs it.
 	Copy *Copy
+
+	pods *informer.Registration[*corev1.Pod]
 }
 
 // Register subscribes to all kinds that concern scheduling, and to those that plugins may ask for.

@@ -56,11 +56,14 @@ func watched[T client.Object]() kindOf {
 		name: string(message.Descriptor().Name()),
 		new:  func() client.Object { return message.New().Interface().(client.Object) },
 		watch: func(in *Intake, f *informer.Factory) {
-			informer.Of[T](f, informer.Config{}).AddHandler(informer.Handler[T]{
+			registration := informer.Of[T](f, informer.Config{}).AddHandler(informer.Handler[T]{
 				Add:    func(o T, initial bool) { in.Change(nil, o, initial) },
 				Update: func(old, o T) { in.Change(old, o, false) },
 				Delete: func(o T) { in.Change(o, nil, false) },
 			})
+			if pods, ok := any(registration).(*informer.Registration[*corev1.Pod]); ok {
+				in.pods = pods
+			}
 		},
 	}
 }

@@ -160,8 +160,12 @@ func (q *Queue) setBackoff(e *entity) {
 	if e.errors > 0 {
 		n = e.errors
 	}
-	e.until = e.view.Timestamp.Add(q.pause(n)).Truncate(time.Second)
+	e.until = down(e.view.Timestamp.Add(q.pause(n)), time.Second)
 }
+
+// down rounds a time down and, unlike Truncate, keeps its reading of the monotonic clock: a wall clock that jumps moves no
+// deadline.
+func down(t time.Time, to time.Duration) time.Time { return t.Add(-t.Sub(t.Truncate(to))) }
 
 func (q *Queue) signal() {
 	select {

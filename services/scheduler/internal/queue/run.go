@@ -96,7 +96,7 @@ func (q *Queue) tick() (gated []Gated, next time.Time, due bool) {
 
 // flushLater has an entity of the pool be looked at when it has been there for too long.
 func (q *Queue) flushLater(e *entity) {
-	due := e.view.Timestamp.Add(maxUnschedulable).Truncate(flushPeriod).Add(flushPeriod)
+	due := down(e.view.Timestamp.Add(maxUnschedulable), flushPeriod).Add(flushPeriod)
 	if q.flushAt.IsZero() || due.Before(q.flushAt) {
 		q.flushAt = due
 		q.nudge()

@@ -180,6 +180,80 @@ func (x *LeaseSpec) GetPreferredHolder() string {
 	return ""
 }
 
+// LeaseClaim names a lease and the term of a holder. It holds while the lease is held by that holder and has not changed
+// hands since: what is written under it cannot be the late word of a leader that has been replaced.
+type LeaseClaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace of the lease.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// name of the lease.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// holder_identity of who claims to hold it.
+	HolderIdentity string `protobuf:"bytes,3,opt,name=holder_identity,json=holderIdentity,proto3" json:"holder_identity,omitempty"`
+	// lease_transitions that the lease had when its holder took it.
+	LeaseTransitions int32 `protobuf:"varint,4,opt,name=lease_transitions,json=leaseTransitions,proto3" json:"lease_transitions,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *LeaseClaim) Reset() {
+	*x = LeaseClaim{}
+	mi := &file_trireme_coordination_v1_lease_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseClaim) ProtoMessage() {}
+
+func (x *LeaseClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_coordination_v1_lease_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseClaim.ProtoReflect.Descriptor instead.
+func (*LeaseClaim) Descriptor() ([]byte, []int) {
+	return file_trireme_coordination_v1_lease_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LeaseClaim) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *LeaseClaim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LeaseClaim) GetHolderIdentity() string {
+	if x != nil {
+		return x.HolderIdentity
+	}
+	return ""
+}
+
+func (x *LeaseClaim) GetLeaseTransitions() int32 {
+	if x != nil {
+		return x.LeaseTransitions
+	}
+	return 0
+}
+
 var File_trireme_coordination_v1_lease_proto protoreflect.FileDescriptor
 
 const file_trireme_coordination_v1_lease_proto_rawDesc = "" +
@@ -203,7 +277,13 @@ const file_trireme_coordination_v1_lease_proto_rawDesc = "" +
 	"\x17_lease_duration_secondsB\x14\n" +
 	"\x12_lease_transitionsB\v\n" +
 	"\t_strategyB\x13\n" +
-	"\x11_preferred_holderB>Z<trireme.dev/proto/gen/trireme/coordination/v1;coordinationv1b\x06proto3"
+	"\x11_preferred_holder\"\x94\x01\n" +
+	"\n" +
+	"LeaseClaim\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12'\n" +
+	"\x0fholder_identity\x18\x03 \x01(\tR\x0eholderIdentity\x12+\n" +
+	"\x11lease_transitions\x18\x04 \x01(\x05R\x10leaseTransitionsB>Z<trireme.dev/proto/gen/trireme/coordination/v1;coordinationv1b\x06proto3"
 
 var (
 	file_trireme_coordination_v1_lease_proto_rawDescOnce sync.Once
@@ -217,18 +297,19 @@ func file_trireme_coordination_v1_lease_proto_rawDescGZIP() []byte {
 	return file_trireme_coordination_v1_lease_proto_rawDescData
 }
 
-var file_trireme_coordination_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_trireme_coordination_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_trireme_coordination_v1_lease_proto_goTypes = []any{
 	(*Lease)(nil),                 // 0: trireme.coordination.v1.Lease
 	(*LeaseSpec)(nil),             // 1: trireme.coordination.v1.LeaseSpec
-	(*v1.ObjectMeta)(nil),         // 2: trireme.meta.v1.ObjectMeta
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(*LeaseClaim)(nil),            // 2: trireme.coordination.v1.LeaseClaim
+	(*v1.ObjectMeta)(nil),         // 3: trireme.meta.v1.ObjectMeta
+	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
 }
 var file_trireme_coordination_v1_lease_proto_depIdxs = []int32{
-	2, // 0: trireme.coordination.v1.Lease.metadata:type_name -> trireme.meta.v1.ObjectMeta
+	3, // 0: trireme.coordination.v1.Lease.metadata:type_name -> trireme.meta.v1.ObjectMeta
 	1, // 1: trireme.coordination.v1.Lease.spec:type_name -> trireme.coordination.v1.LeaseSpec
-	3, // 2: trireme.coordination.v1.LeaseSpec.acquire_time:type_name -> google.protobuf.Timestamp
-	3, // 3: trireme.coordination.v1.LeaseSpec.renew_time:type_name -> google.protobuf.Timestamp
+	4, // 2: trireme.coordination.v1.LeaseSpec.acquire_time:type_name -> google.protobuf.Timestamp
+	4, // 3: trireme.coordination.v1.LeaseSpec.renew_time:type_name -> google.protobuf.Timestamp
 	4, // [4:4] is the sub-list for method output_type
 	4, // [4:4] is the sub-list for method input_type
 	4, // [4:4] is the sub-list for extension type_name
@@ -248,7 +329,7 @@ func file_trireme_coordination_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trireme_coordination_v1_lease_proto_rawDesc), len(file_trireme_coordination_v1_lease_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -13,6 +13,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
+	v11 "trireme.dev/proto/gen/trireme/coordination/v1"
 	v1 "trireme.dev/proto/gen/trireme/meta/v1"
 	unsafe "unsafe"
 )
@@ -376,7 +377,10 @@ func (x *PodWatchEvent) GetObject() *Pod {
 type BindRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// groups to bind, in the order in which results come back.
-	Groups        []*BindGroup `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	Groups []*BindGroup `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// lease that must be held when a group is written, in the same transaction; otherwise the group is refused with
+	// FailedPrecondition. Absent for no such condition.
+	Lease         *v11.LeaseClaim `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +418,13 @@ func (*BindRequest) Descriptor() ([]byte, []int) {
 func (x *BindRequest) GetGroups() []*BindGroup {
 	if x != nil {
 		return x.Groups
+	}
+	return nil
+}
+
+func (x *BindRequest) GetLease() *v11.LeaseClaim {
+	if x != nil {
+		return x.Lease
 	}
 	return nil
 }
@@ -650,7 +661,8 @@ func (x *BindGroupResult) GetResourceVersion() string {
 // BindError says why a group was not bound.
 type BindError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// reason for machines: Conflict, NotFound, Invalid, TooLarge.
+	// reason for machines: Conflict, NotFound, Invalid, TooLarge, FailedPrecondition; Unavailable where it is not known
+	// whether the group was bound.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// message for people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -816,7 +828,7 @@ var File_trireme_core_v1_pod_service_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_pod_service_proto_rawDesc = "" +
 	"\n" +
-	"!trireme/core/v1/pod_service.proto\x12\x0ftrireme.core.v1\x1a\x19trireme/core/v1/pod.proto\x1a trireme/core/v1/pod_stream.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1btrireme/meta/v1/verbs.proto\"y\n" +
+	"!trireme/core/v1/pod_service.proto\x12\x0ftrireme.core.v1\x1a#trireme/coordination/v1/lease.proto\x1a\x19trireme/core/v1/pod.proto\x1a trireme/core/v1/pod_stream.proto\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1btrireme/meta/v1/verbs.proto\"y\n" +
 	"\x10CreatePodRequest\x12,\n" +
 	"\x06object\x18\x01 \x01(\v2\x14.trireme.core.v1.PodR\x06object\x127\n" +
 	"\aoptions\x18\x02 \x01(\v2\x1d.trireme.meta.v1.WriteOptionsR\aoptions\"y\n" +
@@ -836,9 +848,10 @@ const file_trireme_core_v1_pod_service_proto_rawDesc = "" +
 	"\x12initial_events_end\x18\x04 \x01(\bR\x10initialEventsEnd\"r\n" +
 	"\rPodWatchEvent\x123\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1f.trireme.meta.v1.WatchEventTypeR\x04type\x12,\n" +
-	"\x06object\x18\x02 \x01(\v2\x14.trireme.core.v1.PodR\x06object\"A\n" +
+	"\x06object\x18\x02 \x01(\v2\x14.trireme.core.v1.PodR\x06object\"|\n" +
 	"\vBindRequest\x122\n" +
-	"\x06groups\x18\x01 \x03(\v2\x1a.trireme.core.v1.BindGroupR\x06groups\"A\n" +
+	"\x06groups\x18\x01 \x03(\v2\x1a.trireme.core.v1.BindGroupR\x06groups\x129\n" +
+	"\x05lease\x18\x02 \x01(\v2#.trireme.coordination.v1.LeaseClaimR\x05lease\"A\n" +
 	"\tBindGroup\x124\n" +
 	"\bbindings\x18\x01 \x03(\v2\x18.trireme.core.v1.BindingR\bbindings\"\x85\x02\n" +
 	"\aBinding\x12\x1c\n" +
@@ -915,20 +928,21 @@ var file_trireme_core_v1_pod_service_proto_goTypes = []any{
 	(*v1.WriteOptions)(nil),             // 16: trireme.meta.v1.WriteOptions
 	(*v1.ListMeta)(nil),                 // 17: trireme.meta.v1.ListMeta
 	(v1.WatchEventType)(0),              // 18: trireme.meta.v1.WatchEventType
-	(*v1.DeleteOptions)(nil),            // 19: trireme.meta.v1.DeleteOptions
-	(*v1.GetRequest)(nil),               // 20: trireme.meta.v1.GetRequest
-	(*v1.ListRequest)(nil),              // 21: trireme.meta.v1.ListRequest
-	(*v1.WatchRequest)(nil),             // 22: trireme.meta.v1.WatchRequest
-	(*v1.PatchRequest)(nil),             // 23: trireme.meta.v1.PatchRequest
-	(*v1.DeleteRequest)(nil),            // 24: trireme.meta.v1.DeleteRequest
-	(*v1.DeleteCollectionRequest)(nil),  // 25: trireme.meta.v1.DeleteCollectionRequest
-	(*LogsRequest)(nil),                 // 26: trireme.core.v1.LogsRequest
-	(*ExecRequest)(nil),                 // 27: trireme.core.v1.ExecRequest
-	(*PortForwardRequest)(nil),          // 28: trireme.core.v1.PortForwardRequest
-	(*v1.DeleteCollectionResponse)(nil), // 29: trireme.meta.v1.DeleteCollectionResponse
-	(*LogsResponse)(nil),                // 30: trireme.core.v1.LogsResponse
-	(*ExecResponse)(nil),                // 31: trireme.core.v1.ExecResponse
-	(*PortForwardResponse)(nil),         // 32: trireme.core.v1.PortForwardResponse
+	(*v11.LeaseClaim)(nil),              // 19: trireme.coordination.v1.LeaseClaim
+	(*v1.DeleteOptions)(nil),            // 20: trireme.meta.v1.DeleteOptions
+	(*v1.GetRequest)(nil),               // 21: trireme.meta.v1.GetRequest
+	(*v1.ListRequest)(nil),              // 22: trireme.meta.v1.ListRequest
+	(*v1.WatchRequest)(nil),             // 23: trireme.meta.v1.WatchRequest
+	(*v1.PatchRequest)(nil),             // 24: trireme.meta.v1.PatchRequest
+	(*v1.DeleteRequest)(nil),            // 25: trireme.meta.v1.DeleteRequest
+	(*v1.DeleteCollectionRequest)(nil),  // 26: trireme.meta.v1.DeleteCollectionRequest
+	(*LogsRequest)(nil),                 // 27: trireme.core.v1.LogsRequest
+	(*ExecRequest)(nil),                 // 28: trireme.core.v1.ExecRequest
+	(*PortForwardRequest)(nil),          // 29: trireme.core.v1.PortForwardRequest
+	(*v1.DeleteCollectionResponse)(nil), // 30: trireme.meta.v1.DeleteCollectionResponse
+	(*LogsResponse)(nil),                // 31: trireme.core.v1.LogsResponse
+	(*ExecResponse)(nil),                // 32: trireme.core.v1.ExecResponse
+	(*PortForwardResponse)(nil),         // 33: trireme.core.v1.PortForwardResponse
 }
 var file_trireme_core_v1_pod_service_proto_depIdxs = []int32{
 	15, // 0: trireme.core.v1.CreatePodRequest.object:type_name -> trireme.core.v1.Pod
@@ -943,44 +957,45 @@ var file_trireme_core_v1_pod_service_proto_depIdxs = []int32{
 	18, // 9: trireme.core.v1.PodWatchEvent.type:type_name -> trireme.meta.v1.WatchEventType
 	15, // 10: trireme.core.v1.PodWatchEvent.object:type_name -> trireme.core.v1.Pod
 	7,  // 11: trireme.core.v1.BindRequest.groups:type_name -> trireme.core.v1.BindGroup
-	8,  // 12: trireme.core.v1.BindGroup.bindings:type_name -> trireme.core.v1.Binding
-	14, // 13: trireme.core.v1.Binding.annotations:type_name -> trireme.core.v1.Binding.AnnotationsEntry
-	10, // 14: trireme.core.v1.BindResponse.results:type_name -> trireme.core.v1.BindGroupResult
-	11, // 15: trireme.core.v1.BindGroupResult.error:type_name -> trireme.core.v1.BindError
-	19, // 16: trireme.core.v1.EvictRequest.options:type_name -> trireme.meta.v1.DeleteOptions
-	0,  // 17: trireme.core.v1.PodService.Create:input_type -> trireme.core.v1.CreatePodRequest
-	20, // 18: trireme.core.v1.PodService.Get:input_type -> trireme.meta.v1.GetRequest
-	21, // 19: trireme.core.v1.PodService.List:input_type -> trireme.meta.v1.ListRequest
-	22, // 20: trireme.core.v1.PodService.Watch:input_type -> trireme.meta.v1.WatchRequest
-	1,  // 21: trireme.core.v1.PodService.Update:input_type -> trireme.core.v1.UpdatePodRequest
-	2,  // 22: trireme.core.v1.PodService.UpdateStatus:input_type -> trireme.core.v1.UpdatePodStatusRequest
-	23, // 23: trireme.core.v1.PodService.Patch:input_type -> trireme.meta.v1.PatchRequest
-	24, // 24: trireme.core.v1.PodService.Delete:input_type -> trireme.meta.v1.DeleteRequest
-	25, // 25: trireme.core.v1.PodService.DeleteCollection:input_type -> trireme.meta.v1.DeleteCollectionRequest
-	6,  // 26: trireme.core.v1.PodService.Bind:input_type -> trireme.core.v1.BindRequest
-	12, // 27: trireme.core.v1.PodService.Evict:input_type -> trireme.core.v1.EvictRequest
-	26, // 28: trireme.core.v1.PodService.Logs:input_type -> trireme.core.v1.LogsRequest
-	27, // 29: trireme.core.v1.PodService.Exec:input_type -> trireme.core.v1.ExecRequest
-	28, // 30: trireme.core.v1.PodService.PortForward:input_type -> trireme.core.v1.PortForwardRequest
-	15, // 31: trireme.core.v1.PodService.Create:output_type -> trireme.core.v1.Pod
-	15, // 32: trireme.core.v1.PodService.Get:output_type -> trireme.core.v1.Pod
-	3,  // 33: trireme.core.v1.PodService.List:output_type -> trireme.core.v1.PodList
-	4,  // 34: trireme.core.v1.PodService.Watch:output_type -> trireme.core.v1.PodWatchResponse
-	15, // 35: trireme.core.v1.PodService.Update:output_type -> trireme.core.v1.Pod
-	15, // 36: trireme.core.v1.PodService.UpdateStatus:output_type -> trireme.core.v1.Pod
-	15, // 37: trireme.core.v1.PodService.Patch:output_type -> trireme.core.v1.Pod
-	15, // 38: trireme.core.v1.PodService.Delete:output_type -> trireme.core.v1.Pod
-	29, // 39: trireme.core.v1.PodService.DeleteCollection:output_type -> trireme.meta.v1.DeleteCollectionResponse
-	9,  // 40: trireme.core.v1.PodService.Bind:output_type -> trireme.core.v1.BindResponse
-	13, // 41: trireme.core.v1.PodService.Evict:output_type -> trireme.core.v1.EvictResponse
-	30, // 42: trireme.core.v1.PodService.Logs:output_type -> trireme.core.v1.LogsResponse
-	31, // 43: trireme.core.v1.PodService.Exec:output_type -> trireme.core.v1.ExecResponse
-	32, // 44: trireme.core.v1.PodService.PortForward:output_type -> trireme.core.v1.PortForwardResponse
-	31, // [31:45] is the sub-list for method output_type
-	17, // [17:31] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	19, // 12: trireme.core.v1.BindRequest.lease:type_name -> trireme.coordination.v1.LeaseClaim
+	8,  // 13: trireme.core.v1.BindGroup.bindings:type_name -> trireme.core.v1.Binding
+	14, // 14: trireme.core.v1.Binding.annotations:type_name -> trireme.core.v1.Binding.AnnotationsEntry
+	10, // 15: trireme.core.v1.BindResponse.results:type_name -> trireme.core.v1.BindGroupResult
+	11, // 16: trireme.core.v1.BindGroupResult.error:type_name -> trireme.core.v1.BindError
+	20, // 17: trireme.core.v1.EvictRequest.options:type_name -> trireme.meta.v1.DeleteOptions
+	0,  // 18: trireme.core.v1.PodService.Create:input_type -> trireme.core.v1.CreatePodRequest
+	21, // 19: trireme.core.v1.PodService.Get:input_type -> trireme.meta.v1.GetRequest
+	22, // 20: trireme.core.v1.PodService.List:input_type -> trireme.meta.v1.ListRequest
+	23, // 21: trireme.core.v1.PodService.Watch:input_type -> trireme.meta.v1.WatchRequest
+	1,  // 22: trireme.core.v1.PodService.Update:input_type -> trireme.core.v1.UpdatePodRequest
+	2,  // 23: trireme.core.v1.PodService.UpdateStatus:input_type -> trireme.core.v1.UpdatePodStatusRequest
+	24, // 24: trireme.core.v1.PodService.Patch:input_type -> trireme.meta.v1.PatchRequest
+	25, // 25: trireme.core.v1.PodService.Delete:input_type -> trireme.meta.v1.DeleteRequest
+	26, // 26: trireme.core.v1.PodService.DeleteCollection:input_type -> trireme.meta.v1.DeleteCollectionRequest
+	6,  // 27: trireme.core.v1.PodService.Bind:input_type -> trireme.core.v1.BindRequest
+	12, // 28: trireme.core.v1.PodService.Evict:input_type -> trireme.core.v1.EvictRequest
+	27, // 29: trireme.core.v1.PodService.Logs:input_type -> trireme.core.v1.LogsRequest
+	28, // 30: trireme.core.v1.PodService.Exec:input_type -> trireme.core.v1.ExecRequest
+	29, // 31: trireme.core.v1.PodService.PortForward:input_type -> trireme.core.v1.PortForwardRequest
+	15, // 32: trireme.core.v1.PodService.Create:output_type -> trireme.core.v1.Pod
+	15, // 33: trireme.core.v1.PodService.Get:output_type -> trireme.core.v1.Pod
+	3,  // 34: trireme.core.v1.PodService.List:output_type -> trireme.core.v1.PodList
+	4,  // 35: trireme.core.v1.PodService.Watch:output_type -> trireme.core.v1.PodWatchResponse
+	15, // 36: trireme.core.v1.PodService.Update:output_type -> trireme.core.v1.Pod
+	15, // 37: trireme.core.v1.PodService.UpdateStatus:output_type -> trireme.core.v1.Pod
+	15, // 38: trireme.core.v1.PodService.Patch:output_type -> trireme.core.v1.Pod
+	15, // 39: trireme.core.v1.PodService.Delete:output_type -> trireme.core.v1.Pod
+	30, // 40: trireme.core.v1.PodService.DeleteCollection:output_type -> trireme.meta.v1.DeleteCollectionResponse
+	9,  // 41: trireme.core.v1.PodService.Bind:output_type -> trireme.core.v1.BindResponse
+	13, // 42: trireme.core.v1.PodService.Evict:output_type -> trireme.core.v1.EvictResponse
+	31, // 43: trireme.core.v1.PodService.Logs:output_type -> trireme.core.v1.LogsResponse
+	32, // 44: trireme.core.v1.PodService.Exec:output_type -> trireme.core.v1.ExecResponse
+	33, // 45: trireme.core.v1.PodService.PortForward:output_type -> trireme.core.v1.PortForwardResponse
+	32, // [32:46] is the sub-list for method output_type
+	18, // [18:32] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_trireme_core_v1_pod_service_proto_init() }

@@ -77,7 +77,8 @@ type PodServiceClient interface {
 	// the failure of one group never fails another: the call succeeds and results say how each group fared. Idempotent:
 	// binding a pod to the node that it is on already counts as done. Per group: Conflict (a pod is on another node, has
 	// another uid, or is being deleted), NotFound (pod), Invalid (the binding, or a scheduling gate remains), TooLarge
-	// (the group exceeds what etcd takes in one transaction; the message names the limit).
+	// (the group exceeds what etcd takes in one transaction; the message names the limit), FailedPrecondition (the lease is
+	// not held), Unavailable (it is not known whether the group was bound: ask again).
 	Bind(ctx context.Context, in *BindRequest, opts ...grpc.CallOption) (*BindResponse, error)
 	// Evict deletes a pod with its grace period, as those who drain nodes do, unless a disruption budget stands against
 	// it. Called by users and controllers. Idempotent until the pod is gone. Not atomic: a budget is charged before the
@@ -316,7 +317,8 @@ type PodServiceServer interface {
 	// the failure of one group never fails another: the call succeeds and results say how each group fared. Idempotent:
 	// binding a pod to the node that it is on already counts as done. Per group: Conflict (a pod is on another node, has
 	// another uid, or is being deleted), NotFound (pod), Invalid (the binding, or a scheduling gate remains), TooLarge
-	// (the group exceeds what etcd takes in one transaction; the message names the limit).
+	// (the group exceeds what etcd takes in one transaction; the message names the limit), FailedPrecondition (the lease is
+	// not held), Unavailable (it is not known whether the group was bound: ask again).
 	Bind(context.Context, *BindRequest) (*BindResponse, error)
 	// Evict deletes a pod with its grace period, as those who drain nodes do, unless a disruption budget stands against
 	// it. Called by users and controllers. Idempotent until the pod is gone. Not atomic: a budget is charged before the

@@ -42,14 +42,14 @@ const (
 // does not hold, each becomes a transaction within the transaction, with an outcome of its own.
 //
 // etcd asks all conditions of a transaction before it changes anything. So no two writes of a batch may name the same
-// key: the second waits for the next batch.
+// key, unless both only ask about it: the second waits for the next batch.
 type group struct {
 	store *Store
 
 	mu      sync.Mutex
 	current *flight // what holds up others; nil for none
 	queue   []*write
-	keys    map[string]struct{} // of the batch that is being made
+	keys    map[string]bool // of the batch that is being made; true for those that it writes
 }
 
 // flight is a request that is under way.
@@ -74,7 +74,7 @@ type batch struct {
 	cancel  context.CancelFunc
 }
 
-func newGroup(s *Store) *group { return &group{store: s, keys: map[string]struct{}{}} }
+func newGroup(s *Store) *group { return &group{store: s, keys: map[string]bool{}} }
 
 // joins reports whether a commit is small enough to share a batch, and its size.
 func joins(txn storage.Txn) (bytes int, ok bool) {
@@ -161,13 +161,14 @@ func (g *group) board(cancel context.CancelFunc) *batch {
 	clear(g.keys)
 	left := g.queue[:0]
 	for _, w := range g.queue {
-		full := len(b.writes) > 0 && (ops+w.ops() > limit || bytes+w.bytes > batchBytes)
+		n := g.ops(w.txn)
+		full := len(b.writes) > 0 && (ops+n > limit || bytes+w.bytes > batchBytes)
 		if full || !g.claim(w.txn) {
 			left = append(left, w)
 			continue
 		}
 		w.batch = b
-		ops += w.ops()
+		ops += n
 		bytes += w.bytes
 		b.writes = append(b.writes, w)
 	}
@@ -187,13 +188,21 @@ func (g *group) limit() int {
 	return min(batchOps, most-joinOps)
 }
 
-// ops is what etcd counts of a write.
-func (w *write) ops() int { return max(len(w.txn.If), len(w.txn.Then)) }
+// ops is what etcd counts of a write in the batch: what another asks already is asked once.
+func (g *group) ops(txn storage.Txn) int {
+	asks := 0
+	for _, c := range txn.If {
+		if _, known := g.keys[c.Key]; !known {
+			asks++
+		}
+	}
+	return max(asks, len(txn.Then))
+}
 
 // claim takes the keys of a write for the batch, unless one is taken already.
 func (g *group) claim(txn storage.Txn) bool {
 	for _, c := range txn.If {
-		if _, taken := g.keys[c.Key]; taken {
+		if written := g.keys[c.Key]; written {
 			return false
 		}
 	}
@@ -203,10 +212,10 @@ func (g *group) claim(txn storage.Txn) bool {
 		}
 	}
 	for _, c := range txn.If {
-		g.keys[c.Key] = struct{}{}
+		g.keys[c.Key] = false
 	}
 	for _, op := range txn.Then {
-		g.keys[op.Key] = struct{}{}
+		g.keys[op.Key] = true
 	}
 	return true
 }
@@ -253,8 +262,13 @@ func (g *group) send(ctx context.Context, writes []*write) {
 func (g *group) together(ctx context.Context, writes []*write) (*clientv3.TxnResponse, error) {
 	conditions := make([]clientv3.Cmp, 0, len(writes))
 	then := make([]clientv3.Op, 0, len(writes))
+	asked := make(map[storage.Condition]struct{}, len(writes))
 	for _, w := range writes {
 		for _, c := range w.txn.If {
+			if _, twice := asked[c]; twice {
+				continue // several hang on the same lease
+			}
+			asked[c] = struct{}{}
 			conditions = append(conditions, conditionOf(c))
 		}
 		for _, op := range w.txn.Then {

@@ -178,3 +178,69 @@ func TestACallerThatLeaves(t *testing.T) {
 		t.Error(o.err)
 	}
 }
+
+// Writes that ask about a key that none of them writes go together, and one for which it is not as it should be fails alone.
+func TestWritesThatAskAboutTheSameKeyGoTogether(t *testing.T) {
+	s, kv := beginHeld(t)
+	leased, err := kv.KV.Put(t.Context(), "/lease", "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := commits(t.Context(), s, creation("/first"))
+	<-kv.arrived
+	under := func(key string, revision int64) storage.Txn {
+		txn := creation(key)
+		txn.If = append(txn.If, storage.Condition{Key: "/lease", Revision: revision})
+		return txn
+	}
+	var txns []storage.Txn
+	for i := range 50 {
+		txns = append(txns, under(fmt.Sprintf("/k/%d", i), leased.Header.Revision))
+	}
+	txns = append(txns, under("/late", leased.Header.Revision-1))
+	results := commits(t.Context(), s, txns...)
+	revisions := map[int64]bool{}
+	for range txns {
+		o := <-results
+		var conflict *storage.ConflictError
+		switch {
+		case o.key == "/late":
+			if !errors.As(o.err, &conflict) || len(conflict.Current) != 1 || conflict.Current[0].Key != "/lease" {
+				t.Errorf("%s: %v, want a conflict about the lease", o.key, o.err)
+			}
+		case o.err != nil:
+			t.Errorf("%s: %v", o.key, o.err)
+		default:
+			revisions[o.revision] = true
+		}
+	}
+	if len(revisions) > len(txns)/2 {
+		t.Errorf("%d writes got %d revisions: they did not gather", len(txns), len(revisions))
+	}
+	close(kv.release)
+	if o := <-first; o.err != nil {
+		t.Error(o.err)
+	}
+	// Who renews the lease goes at a moment of its own: every other write is before it or after it.
+	txns = []storage.Txn{{If: []storage.Condition{{Key: "/lease", Revision: leased.Header.Revision}}, Then: []storage.Op{{Key: "/lease", Value: []byte("passed on")}}}}
+	for i := range 50 {
+		txns = append(txns, under(fmt.Sprintf("/l/%d", i), leased.Header.Revision))
+	}
+	results = commits(t.Context(), s, txns...)
+	var passed, last int64
+	for range txns {
+		o := <-results
+		var conflict *storage.ConflictError
+		switch {
+		case o.err == nil && o.key == "/lease":
+			passed = o.revision
+		case o.err == nil:
+			last = max(last, o.revision)
+		case !errors.As(o.err, &conflict):
+			t.Errorf("%s: %v", o.key, o.err)
+		}
+	}
+	if passed == 0 || last >= passed {
+		t.Errorf("the lease was passed on at %d, the last write under it is of %d", passed, last)
+	}
+}
