@@ -57,6 +57,9 @@ func (c *cluster) schedule(change func(*Config), extra ...framework.Factory) (st
 		c.t.Fatal(err)
 	}
 	_ = s.conn.Close()
+	if err := s.beginRecord(); err != nil {
+		c.t.Fatal(err)
+	}
 	tasks, err := s.tasks(c.conn)
 	if err != nil {
 		c.t.Fatal(err)
@@ -73,6 +76,9 @@ func (c *cluster) schedule(change func(*Config), extra ...framework.Factory) (st
 		cancel()
 		if err := <-ended; err != nil {
 			c.t.Errorf("scheduler: %v", err)
+		}
+		if s.record != nil {
+			s.record.Close()
 		}
 	}
 	c.t.Cleanup(stop)

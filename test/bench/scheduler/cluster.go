@@ -25,7 +25,7 @@ type cluster struct {
 // start runs a scheduler over nodes, with pods on those that their specs name; the others it has placed when start returns.
 func (b *bench) start(ctx context.Context, cfg inmemory.Config, nodes []*corev1.Node, existing []*corev1.Pod) (*cluster, error) {
 	c := &cluster{bound: make(chan int, 1)}
-	cfg.Seed = b.seed
+	cfg.Seed, cfg.Record = b.seed, b.record
 	also := cfg.Bound
 	total := 0
 	cfg.Bound = func(pod *corev1.Pod) {

@@ -59,6 +59,8 @@ type bench struct {
 	scale int
 	// times multiplies them, for a long profile.
 	times int
+	// record is a file for what the scheduler sees and decides, of the last workload; empty for none.
+	record string
 	// binaries are run where all of it is.
 	binaries local.Binaries
 	// chosen and best are sums of scores, of the nodes that pods went to and of the best there were, over all workloads.
@@ -74,6 +76,7 @@ func main() {
 	flag.Uint64Var(&b.seed, "seed", 0, "`number` that says where ties between nodes begin")
 	flag.IntVar(&b.scale, "scale", 1, "divides the numbers of pods, for a quick look")
 	flag.IntVar(&b.times, "times", 1, "multiplies them, for a long profile")
+	flag.StringVar(&b.record, "record", "", "`file` for a record of the last workload")
 	flag.StringVar(&b.binaries.Etcd, "etcd", "build/tools/etcd", "etcd's `binary`")
 	flag.StringVar(&b.binaries.Gateway, "gateway", "build/bench/apiserver", "the gateway's `binary`")
 	flag.StringVar(&b.binaries.Scheduler, "scheduler", "build/bench/scheduler", "the scheduler's `binary`")

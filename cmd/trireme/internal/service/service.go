@@ -17,12 +17,12 @@ import (
 // Commands returns one command per service.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		command(apiserver.Program()), command(scheduler.Program()), command(controller.Program()),
+		command(apiserver.Program()), command(scheduler.Program(), replayCommand()), command(controller.Program()),
 		command(nodeagent.Program()), command(deviced.Program()),
 	}
 }
 
-func command(p daemon.Program) *cobra.Command {
+func command(p daemon.Program, more ...*cobra.Command) *cobra.Command {
 	var cfg telemetry.Config
 	cmd := &cobra.Command{
 		Use:   p.Name,
@@ -32,5 +32,6 @@ func command(p daemon.Program) *cobra.Command {
 	}
 	p.AddFlags(cmd.Flags())
 	cfg.AddFlags(cmd.Flags())
+	cmd.AddCommand(more...)
 	return cmd
 }

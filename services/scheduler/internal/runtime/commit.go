@@ -79,7 +79,7 @@ func (f *Framework) WaitOnPermit(ctx context.Context, pod *framework.PodInfo) *f
 	if w == nil {
 		return nil
 	}
-	defer f.letGo(pod.UID())
+	defer f.LetGo(pod.UID())
 	select {
 	case st := <-w.answer:
 		return st
@@ -88,8 +88,8 @@ func (f *Framework) WaitOnPermit(ctx context.Context, pod *framework.PodInfo) *f
 	}
 }
 
-// letGo of a pod that waits no more is a step of its own: plugins look at who waits.
-func (f *Framework) letGo(uid string) {
+// LetGo of a pod that waits no more is a step of its own: plugins look at who waits.
+func (f *Framework) LetGo(uid string) {
 	f.deps.Steps.Begin()
 	f.ReleasePermit(uid)
 	f.deps.Steps.End(&recordv1.Entry{Step: &recordv1.Entry_Released{Released: &recordv1.Released{Pod: uid}}})
