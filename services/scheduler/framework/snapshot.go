@@ -32,7 +32,7 @@ type Snapshot struct {
 	groups     groupIndex
 	journal    journal
 	books      Books
-	assumed    []Assignment
+	mates      []Assignment
 }
 
 type zone struct {
@@ -126,11 +126,13 @@ func (s *Snapshot) Assume(pod *PodInfo, node string) {
 	s.counters.pod(s, n.Index, pod, 1)
 	s.groups.add(n, pod, 1)
 	s.charge(pod, 1)
-	s.assumed = append(s.assumed, Assignment{Pod: pod, Node: node})
 }
 
-// Assumed are the pods that Assume put on nodes and Forget did not take off again, in that order. Not to be changed.
-func (s *Snapshot) Assumed() []Assignment { return s.assumed }
+// Mates are the members of the gang in progress that were put on nodes so far, in that order. Not to be changed.
+func (s *Snapshot) Mates() []Assignment { return s.mates }
+
+// SetMates says who they are. It is the cycle's.
+func (s *Snapshot) SetMates(mates []Assignment) { s.mates = mates }
 
 // Forget takes back Assume, and takes off a pod in thought. Called in the reverse order of Assume, it leaves no trace.
 func (s *Snapshot) Forget(pod *PodInfo, node string) error {
@@ -142,12 +144,6 @@ func (s *Snapshot) Forget(pod *PodInfo, node string) error {
 	s.counters.pod(s, n.Index, pod, -1)
 	s.groups.add(n, pod, -1)
 	s.charge(pod, -1)
-	for i, a := range slices.Backward(s.assumed) {
-		if a.Pod == pod {
-			s.assumed = slices.Delete(s.assumed, i, i+1)
-			break
-		}
-	}
 	return nil
 }
 

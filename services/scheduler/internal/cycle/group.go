@@ -201,6 +201,7 @@ func (d *Decider) try(ctx context.Context, g *groupSearch, placement *framework.
 	t.Assignments = make([]framework.Assignment, 0, len(g.q.Pods))
 	d.snapshot.Within(placement)
 	defer func() {
+		d.snapshot.SetMates(nil)
 		for _, a := range slices.Backward(t.Assignments) {
 			if undo := d.snapshot.Forget(a.Pod, a.Node); undo != nil {
 				err = fmt.Errorf("undo in snapshot: %w", undo)
@@ -234,6 +235,7 @@ func (d *Decider) try(ctx context.Context, g *groupSearch, placement *framework.
 		}
 		d.snapshot.Assume(pod, node)
 		t.Assignments = append(t.Assignments, framework.Assignment{Pod: pod, Node: node, State: state})
+		d.snapshot.SetMates(t.Assignments)
 	}
 	t.Unplaced, t.rotation = len(t.failures), d.rotation
 	if len(g.placements) > 1 && t.fits(g.q) {

@@ -6,8 +6,8 @@ import (
 	"trireme.dev/services/scheduler/plugins/internal/claims"
 )
 
-// mates are the pods that a cycle has assumed to be on nodes, as it does with the members of a gang one after the other, and the
-// volumes that they will choose there: Reserve, which chooses for good, comes after all of them. It is the cycle's goroutine's.
+// mates are the members of a gang that a cycle has put on nodes in thought so far, and the volumes that they will choose there:
+// Reserve, which chooses for good, comes after all of them. It is the cycle's goroutine's.
 type mates struct {
 	pods []framework.Assignment
 	choices
@@ -26,13 +26,13 @@ func (c choices) allows(pv *corev1.PersistentVolume, claim *corev1.PersistentVol
 	return (!chose || volume == name) && (!taken || other == uid)
 }
 
-// chosen is what the pods assumed in the snapshot choose. Those that were there the last time are not asked again.
-func (p *Plugin) chosenBy(snapshot *framework.Snapshot) choices {
-	assumed, m := snapshot.Assumed(), &p.mates
-	if len(assumed) < len(m.pods) || !same(assumed[:len(m.pods)], m.pods) {
+// matesChoices is what the members of the gang in progress choose. Those that were there the last time are not asked again.
+func (p *Plugin) matesChoices(snapshot *framework.Snapshot) choices {
+	placed, m := snapshot.Mates(), &p.mates
+	if len(placed) < len(m.pods) || !same(placed[:len(m.pods)], m.pods) {
 		*m = mates{}
 	}
-	for _, a := range assumed[len(m.pods):] {
+	for _, a := range placed[len(m.pods):] {
 		m.pods = append(m.pods, a)
 		if !claims.Any(a.Pod.Pod) {
 			continue

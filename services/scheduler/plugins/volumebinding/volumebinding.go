@@ -2,7 +2,7 @@
 // class waits for the first pod get a volume that the chosen node reaches, or are handed to a provisioner for that node.
 //
 // What Reserve chooses is remembered here until the gateway knows it, so that no volume is chosen twice; what the members of a
-// gang will choose that the cycle has assumed to be on nodes so far, others of them see at Filter.
+// gang will choose, the ones after them see at Filter.
 package volumebinding
 
 import (
@@ -88,7 +88,7 @@ func (p *Plugin) PreFilter(cycle *framework.CycleState, pod *framework.PodInfo, 
 		return nil, st
 	}
 	if len(s.open) > 0 {
-		s.mates = p.chosenBy(nodes)
+		s.mates = p.matesChoices(nodes)
 	}
 	cycle.Write(Name, s)
 	return nil, nil

@@ -150,8 +150,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestMatesSeeChoices: a volume that a pod will choose which the cycle has assumed to be on a node is no choice for another one,
-// and a claim that both have goes where the first of them is.
+// TestMatesSeeChoices: a volume that a member of a gang will choose is no choice for the ones after it, and a claim that both have
+// goes where the first of them is.
 func TestMatesSeeChoices(t *testing.T) {
 	w := world()
 	w.Claims = append(w.Claims, claimstest.Claim("a", "local", "1Gi", ""), claimstest.Claim("b", "local", "1Gi", ""))
@@ -168,17 +168,17 @@ func TestMatesSeeChoices(t *testing.T) {
 	a, b, plain := claimstest.Pod(t, "a", "", "a"), claimstest.Pod(t, "b", "", "b"), claimstest.Pod(t, "plain", "")
 	also := claimstest.Pod(t, "also", "", "a")
 	verdicts(b, "", "")
-	h.State.Assume(plain, "n1")
-	h.State.Assume(a, "n1")
+	on := func(pod *framework.PodInfo, node string) framework.Assignment {
+		return framework.Assignment{Pod: pod, Node: node}
+	}
+	h.State.SetMates([]framework.Assignment{on(plain, "n1"), on(a, "n1")})
 	verdicts(b, missing, "")
 	verdicts(also, "", missing)
-	if err := h.State.Forget(a, "n1"); err != nil {
-		t.Fatal(err)
-	}
+	h.State.SetMates(nil)
 	verdicts(b, "", "")
-	h.State.Assume(a, "n2")
+	h.State.SetMates([]framework.Assignment{on(a, "n2")})
 	verdicts(b, "", missing)
-	h.State.Assume(b, "n1")
+	h.State.SetMates([]framework.Assignment{on(a, "n2"), on(b, "n1")})
 	verdicts(claimstest.Pod(t, "third", "", "b"), "", missing)
 }
 
