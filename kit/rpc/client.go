@@ -146,10 +146,15 @@ func clientCredentials(cfg ClientConfig) (credentials.TransportCredentials, erro
 	if err != nil {
 		return nil, err
 	}
+	name := cfg.ServerName
+	if strings.Contains(name, ":") && net.ParseIP(name) == nil {
+		// gRPC takes this for an authority and would cut off what looks like a port: system:trireme-scheduler.
+		name = net.JoinHostPort(name, "443")
+	}
 	return credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,
 		RootCAs:    files.pool,
-		ServerName: cfg.ServerName,
+		ServerName: name,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return files.certificate(), nil
 		},

@@ -124,7 +124,7 @@ func TestOneServerKnowsCallersOfEveryListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := ca.Issue(dir, "server", pki.Identity{CommonName: "server", DNSNames: []string{"gateway"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	server, err := ca.Issue(dir, "server", pki.Identity{CommonName: "server", DNSNames: []string{"gateway", "system:server"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +155,7 @@ func TestOneServerKnowsCallersOfEveryListener(t *testing.T) {
 		{"socket", rpc.ClientConfig{Address: "unix://" + socket}, "admin in system:masters,system:authenticated"},
 		{"certificate", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA}, "system:node:a in system:nodes,system:authenticated"},
 		{"server by another name", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA, ServerName: "gateway"}, "system:node:a in system:nodes,system:authenticated"},
+		{"server by a user's name", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA, ServerName: "system:server"}, "system:node:a in system:nodes,system:authenticated"},
 		{"wrong server name", rpc.ClientConfig{Address: addr, CertFile: client.Cert, KeyFile: client.Key, CAFile: client.CA, ServerName: "elsewhere"}, ""},
 		{"another CA's certificate", rpc.ClientConfig{Address: addr, CertFile: stranger.Cert, KeyFile: stranger.Key, CAFile: client.CA}, ""},
 		{"plain TCP", rpc.ClientConfig{Address: addr, InsecureTCP: true}, ""},

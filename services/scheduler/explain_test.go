@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"trireme.dev/client"
 	"trireme.dev/client/apierr"
+	"trireme.dev/kit/rpc"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
@@ -24,6 +26,18 @@ import (
 // run starts a whole scheduler, server and component included, and returns what asks it through the gateway, once it leads.
 func (c *cluster) run() schedulingv1.SchedulerServiceClient {
 	c.t.Helper()
+	c.candidate(func(cfg *Config) { cfg.LeaderElect = false })
+	asked := schedulingv1.NewSchedulerServiceClient(c.conn)
+	c.until("the scheduler answers", func() bool {
+		_, err := asked.Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "none"})
+		return apierr.IsNotFound(apierr.FromStatus(err))
+	})
+	return asked
+}
+
+// candidate starts a whole scheduler and returns its socket, and what ends it.
+func (c *cluster) candidate(change func(*Config)) (socket string, end func()) {
+	c.t.Helper()
 	dir, err := os.MkdirTemp("", "sched")
 	if err != nil {
 		c.t.Fatal(err)
@@ -31,7 +45,7 @@ func (c *cluster) run() schedulingv1.SchedulerServiceClient {
 	cfg := NewConfig()
 	cfg.Gateway.Address = c.api.Listen(c.t)
 	cfg.Socket = filepath.Join(dir, "s")
-	cfg.LeaderElect = false
+	change(&cfg)
 	s, err := New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		c.t.Fatal(err)
@@ -39,19 +53,15 @@ func (c *cluster) run() schedulingv1.SchedulerServiceClient {
 	ctx, cancel := context.WithCancel(c.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	c.t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			c.t.Errorf("scheduler: %v", err)
 		}
 		_ = os.RemoveAll(dir)
 	})
-	asked := schedulingv1.NewSchedulerServiceClient(c.conn)
-	c.until("the scheduler answers", func() bool {
-		_, err := asked.Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "none"})
-		return apierr.IsNotFound(apierr.FromStatus(err))
-	})
-	return asked
+	c.t.Cleanup(end)
+	return cfg.Socket, end
 }
 
 func (c *cluster) until(what string, fn func() bool) {
@@ -122,7 +132,7 @@ func TestExplain(t *testing.T) {
 	if out.GetState() != schedulingv1.PodState_POD_STATE_UNSCHEDULABLE || out.GetAttemptCount() != 1 {
 		t.Errorf("state %v after %d attempts", out.GetState(), out.GetAttemptCount())
 	}
-	if want := "Add a node with 2 free nvidia.com/gpu or free 2 on node-1: both nodes have too few (insufficient nvidia.com/gpu)."; out.GetSummary() != want {
+	if want := "Add a node with 2 free nvidia.com/gpu or free 2 on node-1: both nodes have too few nvidia.com/gpu."; out.GetSummary() != want {
 		t.Errorf("summary %q, want %q", out.GetSummary(), want)
 	}
 	if want := started.AsTime().Add(600 * time.Second); out.GetPredictedNode() != on || !out.GetPredictedStart().AsTime().Equal(want) {
@@ -172,12 +182,59 @@ func TestExplainGangInRacks(t *testing.T) {
 	out := c.explained(asked, "train-0", func(out *schedulingv1.ExplainResponse) bool {
 		return out.GetAttemptCount() > 0 && out.GetState() != schedulingv1.PodState_POD_STATE_IN_FLIGHT
 	})
-	if want := "pod group default/train needs 4 at once and 3 fit; for pod default/train-3: both nodes have too few"; !strings.Contains(out.GetSummary(), want) {
+	if want := "pod group default/train needs 4 at once and 3 fit; for pod default/train-3 both nodes have too few"; !strings.Contains(out.GetSummary(), want) {
 		t.Errorf("summary %q lacks %q", out.GetSummary(), want)
 	}
 	if g := out.GetPodGroup(); g.GetMinCount() != 4 || g.GetWaiting() != 4 || g.GetScheduled() != 0 {
 		t.Errorf("group %v", g)
 	}
+}
+
+func atPriority(g *schedulingv1.PodGroup, priority int32) *schedulingv1.PodGroup {
+	g = proto.CloneOf(g)
+	g.Spec.Priority = proto.Int32(priority)
+	return g
+}
+
+// Of two schedulers the one that leads answers; when it goes, the other does, and in between each error says what is the matter.
+func TestWhoeverLeadsAnswers(t *testing.T) {
+	c := newCluster(t)
+	c.node("node-1", map[string]string{"nvidia.com/gpu": "2"})
+	c.createAll(pod("big", gpus(4)))
+	asked := schedulingv1.NewSchedulerServiceClient(c.conn)
+	ask := func() error {
+		_, err := asked.Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "big"})
+		if err = apierr.FromStatus(err); err != nil && !apierr.IsNotFound(err) && (!apierr.IsUnavailable(err) ||
+			!strings.HasPrefix(err.Error(), "no scheduler leads at the moment") && !strings.Contains(err.Error(), ", the last that led, cannot answer: ")) {
+			t.Errorf("meanwhile: %v", err)
+		}
+		return err
+	}
+	if err := ask(); err == nil {
+		t.Fatal("an answer without a scheduler")
+	}
+	_, endFirst := c.candidate(func(cfg *Config) { cfg.Identity = "first" })
+	c.until("the first answers", func() bool { return ask() == nil })
+	standby, endSecond := c.candidate(func(cfg *Config) { cfg.Identity = "second" })
+	conn, err := rpc.Dial(rpc.ClientConfig{Address: "unix://" + standby})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := rpc.WaitServing(c.ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+	_, err = schedulingv1.NewSchedulerServiceClient(conn).Explain(c.ctx, &schedulingv1.ExplainRequest{Namespace: "default", Name: "big"})
+	if err = apierr.FromStatus(err); !apierr.IsUnavailable(err) || !strings.Contains(err.Error(), "this scheduler does not lead") {
+		t.Errorf("the standby says %v", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("beside a standby: %v", err)
+	}
+	endFirst()
+	c.until("the second answers", func() bool { return ask() == nil })
+	endSecond()
+	c.until("nobody answers", func() bool { return ask() != nil })
 }
 
 func TestPlan(t *testing.T) {
@@ -197,6 +254,11 @@ func TestPlan(t *testing.T) {
 	member := func(name string) *corev1.Pod {
 		p := given(name, 1, 0)
 		p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: proto.String("g")}
+		return p
+	}
+	important := func(name string) *corev1.Pod {
+		p := member(name)
+		p.Spec.Priority = proto.Int32(10)
 		return p
 	}
 	group := &schedulingv1.PodGroup{
@@ -228,6 +290,9 @@ func TestPlan(t *testing.T) {
 		{"a gang", &schedulingv1.PlanRequest{Pods: []*corev1.Pod{member("g0"), member("g1")}, PodGroups: []*schedulingv1.PodGroup{group}},
 			"g0 waits: pod group default/g needs 2 pods placed together; 1 fit: 0/2 nodes are available for pod g1: 2 Insufficient nvidia.com/gpu.; " +
 				"g1 waits: pod group default/g needs 2 pods placed together; 1 fit: 0/2 nodes are available for pod g1: 2 Insufficient nvidia.com/gpu.; "},
+		{"a gang by preemption", &schedulingv1.PlanRequest{
+			Pods: []*corev1.Pod{important("g0"), important("g1")}, PodGroups: []*schedulingv1.PodGroup{atPriority(group, 10)},
+		}, "g0 on " + b + " for default/b; g1 on " + b + "; "},
 		{"a gang with another node", &schedulingv1.PlanRequest{
 			Pods: []*corev1.Pod{member("g0"), member("g1")}, PodGroups: []*schedulingv1.PodGroup{group}, AddNodes: []*corev1.Node{more}, DrainNodes: []string{b},
 		}, "b from " + b + " on node-3; g0 waits: pod group default/g needs 2 pods placed together; 1 fit: 0/2 nodes are available for pod g1: 2 Insufficient nvidia.com/gpu.; " +
@@ -263,11 +328,14 @@ func TestPlan(t *testing.T) {
 		})
 	}
 	for _, req := range []*schedulingv1.PlanRequest{
-		{DrainNodes: []string{"none"}}, {AddNodes: []*corev1.Node{{Metadata: &metav1.ObjectMeta{Name: a}}}}, {Pods: []*corev1.Pod{{}}},
+		{AddNodes: []*corev1.Node{{Metadata: &metav1.ObjectMeta{Name: a}}}}, {Pods: []*corev1.Pod{{}}},
 	} {
 		if _, err := asked.Plan(c.ctx, req); !apierr.IsInvalid(apierr.FromStatus(err)) {
 			t.Errorf("%v: %v, want it refused", req, err)
 		}
+	}
+	if _, err := asked.Plan(c.ctx, &schedulingv1.PlanRequest{DrainNodes: []string{a, "none"}}); !apierr.IsNotFound(apierr.FromStatus(err)) {
+		t.Errorf("%v, want that there is no such node", err)
 	}
 	if got, err := client.For[*corev1.Pod](c.conn).List(c.ctx, client.ListOptions{}); err != nil || len(got.Items) != 2 {
 		t.Errorf("%d pods (%v), want the two", len(got.Items), err)

@@ -58,8 +58,8 @@ func TestNeverOvercommitted(t *testing.T) {
 	}
 }
 
-// history is one random history.
-type history struct {
+// randomHistory is one that is being played.
+type randomHistory struct {
 	*cluster
 	*rand.Rand
 
@@ -76,7 +76,7 @@ func playHistory(t *testing.T, seed uint64) {
 	api := apitest.New(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	h := &history{
+	h := &randomHistory{
 		cluster: &cluster{t: t, ctx: ctx, conn: api.Conn(), api: api}, Rand: rand.New(rand.NewPCG(seed, 0)), nodes: map[string]bool{},
 	}
 	book := keepLedger(t, api.Conn(), modelGang, func(string) room { return modelRoom })
@@ -100,7 +100,7 @@ func playHistory(t *testing.T, seed uint64) {
 	}
 }
 
-func (h *history) step() {
+func (h *randomHistory) step() {
 	switch n := h.IntN(100); {
 	case n < 40:
 		h.createPods(1+h.IntN(4), "")
@@ -133,7 +133,7 @@ func (h *history) step() {
 }
 
 // begin starts a scheduler on a connection of its own.
-func (h *history) begin() {
+func (h *randomHistory) begin() {
 	conn := h.conn
 	h.led = &disturbed{ClientConnInterface: conn}
 	h.terms++
@@ -142,7 +142,7 @@ func (h *history) begin() {
 	h.conn = conn
 }
 
-func (h *history) disturbAnew() {
+func (h *randomHistory) disturbAnew() {
 	seed := h.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1)) // used under the connection's lock
 	h.led.disturb(func() disturbance {
@@ -157,7 +157,7 @@ func (h *history) disturbAnew() {
 
 // createPods makes pods of any size; the members of a gang are equal, so that it does not depend on their order whether all
 // find a place.
-func (h *history) createPods(n int, group string) {
+func (h *randomHistory) createPods(n int, group string) {
 	var change func(*corev1.PodSpec)
 	var cpu string
 	for i := range n {
@@ -178,7 +178,7 @@ func (h *history) createPods(n int, group string) {
 }
 
 // deletePods deletes some pods, bound or not; of a gang all.
-func (h *history) deletePods() {
+func (h *randomHistory) deletePods() {
 	list, err := client.For[*corev1.Pod](h.conn).List(h.ctx, client.ListOptions{})
 	if err != nil {
 		h.t.Fatal(err)
@@ -196,13 +196,13 @@ func (h *history) deletePods() {
 	}
 }
 
-func (h *history) setNode(name string) {
+func (h *randomHistory) setNode(name string) {
 	h.nodes[name] = true
 	h.node(name, map[string]string{"cpu": fmt.Sprintf("%dm", modelRoom.milliCPU), "nvidia.com/gpu": fmt.Sprint(modelRoom.gpus)})
 }
 
 // removeOrReturnNode removes a node, whose pods stay where they are, or brings one back.
-func (h *history) removeOrReturnNode() {
+func (h *randomHistory) removeOrReturnNode() {
 	names := slices.Sorted(maps.Keys(h.nodes))
 	name := names[h.IntN(len(names))]
 	if !h.nodes[name] {
@@ -216,7 +216,7 @@ func (h *history) removeOrReturnNode() {
 }
 
 // lost names a pod or gang that waits though there is room for it.
-func (h *history) lost(pods map[string]*corev1.Pod, used map[string]*room) string {
+func (h *randomHistory) lost(pods map[string]*corev1.Pod, used map[string]*room) string {
 	free := map[string]*room{}
 	for name, there := range h.nodes {
 		if there {

@@ -76,6 +76,28 @@ func (e ClusterEvent) Matches(happened ClusterEvent) bool {
 	return e.Action&happened.Action != 0
 }
 
+// Kinds are the kinds of change that it covers, each by itself. Updates are told apart only where the resource has such.
+func (e ClusterEvent) Kinds() []ClusterEvent {
+	var out []ClusterEvent
+	told := Add | Delete
+	switch e.Resource {
+	case Node:
+		told |= UpdateNodeAllocatable | UpdateNodeLabel | UpdateNodeTaint | UpdateNodeCondition | UpdateNodeAnnotation
+	case AssignedPod, UnscheduledPod:
+		told |= UpdatePodLabel | UpdatePodScaleDown | UpdatePodToleration | UpdatePodGatesEliminated
+	default:
+		if e.Action&Update != 0 {
+			out = append(out, ClusterEvent{e.Resource, Update})
+		}
+	}
+	for bit := Action(1); bit <= AllActions; bit <<= 1 {
+		if e.Action&told&bit != 0 {
+			out = append(out, ClusterEvent{e.Resource, bit})
+		}
+	}
+	return out
+}
+
 // String names the event as Kubernetes' metrics do: NodeAdd, AssignedPodDelete, NodeUpdateNodeTaint. Several kinds of update
 // at once are Update.
 func (e ClusterEvent) String() string { return string(e.Resource) + e.Action.name() }

@@ -57,11 +57,13 @@ func (b *bench) workload(ctx context.Context, name string, target float64, cfg i
 	return b.judge(ctx, name, cfg, nodes, existing, measured)
 }
 
-// add reports pods per second under name, and the processor time of one beside it.
+// add reports pods per second under name, the processor time of one beside it, and utilisation where it was looked at.
 func (b *bench) add(name string, f figures, target float64) {
 	b.results.Add("sched."+name+"_per_s", f.perSecond(), "pods/s", target)
 	b.results.Add("sched."+name+"_cpu_us", f.micros(), "us/pod", 0)
-	b.results.Add("sched."+name+"_utilisation", f.used, "of the processors", 0)
+	if f.used > 0 {
+		b.results.Add("sched."+name+"_utilisation", f.used, "of the processors", 0)
+	}
 }
 
 // basic is one shape of pods on 5,000 nodes.

@@ -84,7 +84,7 @@ func (c *cli) plan(ctx context.Context, f *planFlags) error {
 		if err != nil {
 			return err
 		}
-		if err := c.planned(ctx, req, docs); err != nil {
+		if err := c.addDocuments(ctx, req, docs); err != nil {
 			return err
 		}
 		if len(req.Pods) == 0 && !f.waiting && len(f.drain) == 0 {
@@ -115,8 +115,8 @@ func (c *cli) plan(ctx context.Context, f *planFlags) error {
 	return err
 }
 
-// planned adds the pods and groups of documents to a request, as the gateway would store them.
-func (c *cli) planned(ctx context.Context, req *schedulingv1.PlanRequest, docs []manifest.Document) error {
+// addDocuments adds the pods and groups of documents to a request, as the gateway would store them.
+func (c *cli) addDocuments(ctx context.Context, req *schedulingv1.PlanRequest, docs []manifest.Document) error {
 	var errs []error
 	for _, d := range docs {
 		if group, ok := d.Object.(*schedulingv1.PodGroup); ok {
@@ -231,6 +231,28 @@ func nodeLike(node *corev1.Node, n int) *corev1.Node {
 	return out
 }
 
+// planned is a pod of a plan, with how many follow of which the same is said.
+type planned struct {
+	*schedulingv1.PlannedPod
+	more int
+}
+
+// alike makes one of pods in a row that would wait for the same reason.
+func alike(pods []*schedulingv1.PlannedPod) []planned {
+	var out []planned
+	for _, p := range pods {
+		if n := len(out); n > 0 && p.GetNodeName() == "" {
+			last := &out[n-1]
+			if last.GetNodeName() == "" && last.GetNamespace() == p.GetNamespace() && last.GetMessage() == p.GetMessage() && last.GetFromNode() == p.GetFromNode() {
+				last.more++
+				continue
+			}
+		}
+		out = append(out, planned{PlannedPod: p})
+	}
+	return out
+}
+
 // printPlan prints where each pod would go, and how many would.
 func (c *cli) printPlan(out *schedulingv1.PlanResponse, drained bool) error {
 	header := []string{"NAME", "NODE", "REASON"}
@@ -238,10 +260,13 @@ func (c *cli) printPlan(out *schedulingv1.PlanResponse, drained bool) error {
 		header = []string{"NAME", "FROM", "NODE", "REASON"}
 	}
 	lines := [][]string{header}
-	for _, p := range out.GetPods() {
+	for _, p := range alike(out.GetPods()) {
 		name, node, reason := p.GetName(), p.GetNodeName(), p.GetMessage()
 		if p.GetNamespace() != c.ns() {
 			name = p.GetNamespace() + "/" + name
+		}
+		if p.more > 0 {
+			name += fmt.Sprintf(" and %d more", p.more)
 		}
 		if node == "" {
 			node = "-"
@@ -272,7 +297,7 @@ func (c *cli) printPlan(out *schedulingv1.PlanResponse, drained bool) error {
 	total := out.GetPlaced() + out.GetUnplaced()
 	switch {
 	case total == 0:
-		c.print("Nothing is to be placed.")
+		c.print("There is nothing to place.")
 	case total == 1 && out.GetPlaced() == 1:
 		c.print("It would be placed.")
 	case out.GetUnplaced() == 0:

@@ -29,7 +29,7 @@ func (c *cli) whyCommand() *cobra.Command {
 		nodes  int32
 	)
 	cmd := &cobra.Command{
-		Use:   "why (POD | pod/POD | podgroup/GROUP)",
+		Use:   "why (POD | pod POD | podgroup GROUP | TYPE/NAME)",
 		Short: "Say why a pod waits to be scheduled, and what would help",
 		Long: `Say why a pod waits to be scheduled. The first line is what would help, and why; then how it stands in the queue, what
 would come of an attempt now, node by node with scores, the last attempts, and which changes would have it tried again.
@@ -37,12 +37,12 @@ Of a pod group, the first of its pods that waits is explained.
 
 The scheduler that leads answers; nothing is changed.`,
 		Example: "  trireme why pod/train-2\n  trireme why train-2 --nodes -1     # all nodes\n  trireme why podgroup/train -o yaml",
-		Args:    exactly(1, "a pod or a pod group"),
+		Args:    atLeast(1, "a pod or a pod group"),
 		RunE: c.online(func(ctx context.Context, args []string) error {
 			if output != "" && output != "json" && output != "yaml" {
 				return usage("-o %s: want json or yaml", output)
 			}
-			name, err := c.whyPod(ctx, args[0])
+			name, err := c.whyPod(ctx, args)
 			if err != nil {
 				return err
 			}
@@ -79,22 +79,25 @@ func (c *cli) printMessage(format string, m proto.Message) error {
 	return err
 }
 
-// whyPod is the pod that an argument means: a pod, or the first of a group that waits.
-func (c *cli) whyPod(ctx context.Context, arg string) (string, error) {
-	word, name, slash := strings.Cut(arg, "/")
-	if !slash {
-		return arg, nil
+// whyPod is the pod that arguments mean: a pod, or the first of a group that waits.
+func (c *cli) whyPod(ctx context.Context, args []string) (string, error) {
+	if len(args) == 1 && !strings.Contains(args[0], "/") {
+		return args[0], nil
 	}
-	k, err := c.one(word)
+	targets, err := c.targets(args)
 	if err != nil {
 		return "", err
 	}
-	switch k.Name {
+	if len(targets) != 1 || targets[0].name == "" {
+		return "", usage("%s: want one pod or pod group", strings.Join(args, " "))
+	}
+	name := targets[0].name
+	switch targets[0].kind.Name {
 	case "Pod":
 		return name, nil
 	case "PodGroup":
 	default:
-		return "", usage("%s: only pods and pod groups are scheduled", arg)
+		return "", usage("%s: only pods and pod groups are scheduled; `trireme get pods` lists what it has made", targets[0])
 	}
 	pods, err := client.For[*corev1.Pod](c.conn).List(ctx, client.ListOptions{Namespace: c.ns()})
 	if err != nil {
@@ -130,7 +133,10 @@ func (c *cli) printWhy(out *schedulingv1.ExplainResponse, now time.Time) error {
 			return err
 		}
 	}
-	for _, lines := range [][][]string{whyNodeRows(out), whyPlacementRows(out), whyAttemptRows(out, now)} {
+	if left := out.GetPodGroup().GetLeft(); left != "" {
+		c.print("\nNodes for pod %s, with those of its group in place that fit:", left)
+	}
+	for _, lines := range [][][]string{whyNodeRows(out), whyPlacementRows(out), whyAttemptRows(out, now), whyWakeRows(out)} {
 		if len(lines) < 2 {
 			continue
 		}
@@ -138,9 +144,6 @@ func (c *cli) printWhy(out *schedulingv1.ExplainResponse, now time.Time) error {
 		if err := (&rows{out: c.Out}).write(lines...); err != nil {
 			return err
 		}
-	}
-	if text := whyWakes(out); text != "" {
-		c.print("\nTried again on: %s", text)
 	}
 	return nil
 }
@@ -189,13 +192,21 @@ func whyFacts(out *schedulingv1.ExplainResponse, now time.Time) [][]string {
 	}
 	if g := out.GetPodGroup(); g != nil {
 		if g.GetExists() {
-			fact("Pod group:", "%s, %d at once; %d waiting, %d scheduled", g.GetName(), g.GetMinCount(), g.GetWaiting(), g.GetScheduled())
+			fit := ""
+			if g.Fitted != nil {
+				fit = fmt.Sprintf(", %d of them fit", g.GetFitted())
+			}
+			fact("Pod group:", "%s, %d at once; %d waiting%s, %d scheduled", g.GetName(), g.GetMinCount(), g.GetWaiting(), fit, g.GetScheduled())
 		} else {
 			fact("Pod group:", "%s, which does not exist; %d waiting", g.GetName(), g.GetWaiting())
 		}
 	}
 	if a := current(out); a.GetPreemption() != "" {
-		fact("Preemption:", "%s", strings.TrimPrefix(a.GetPreemption(), "preemption: "))
+		text := strings.TrimPrefix(a.GetPreemption(), "preemption: ")
+		if _, reasons, ok := strings.Cut(text, " nodes are available: "); ok {
+			text = "no; " + strings.TrimSuffix(reasons, ".")
+		}
+		fact("Preemption:", "%s", text)
 	}
 	return lines
 }
@@ -223,13 +234,21 @@ func whyNodeRows(out *schedulingv1.ExplainResponse) [][]string {
 			lines = append(lines, []string{n.GetNodeName(), "yes", fmt.Sprint(n.GetScore()), scores(n.GetScores())})
 			continue
 		}
-		why := strings.Join(n.GetReasons(), ", ")
-		if n.GetPlugin() != "" {
-			why = n.GetPlugin() + ": " + why
+		why := rejection(n.GetPlugin(), n.GetReasons())
+		for _, r := range n.GetFurther() {
+			why += "; " + rejection(r.GetPlugin(), r.GetReasons())
 		}
 		lines = append(lines, []string{n.GetNodeName(), "no", "", why})
 	}
 	return lines
+}
+
+func rejection(plugin string, reasons []string) string {
+	text := strings.Join(reasons, ", ")
+	if plugin != "" {
+		text = plugin + ": " + text
+	}
+	return text
 }
 
 // scores lists what plugins gave, most first.
@@ -243,10 +262,12 @@ func scores(byPlugin map[string]int64) string {
 	return strings.Join(names, ", ")
 }
 
+// whyPlacementRows are the domains in which the group was tried.
 func whyPlacementRows(out *schedulingv1.ExplainResponse) [][]string {
-	lines := [][]string{{"DOMAIN", "FIT", "WHY NOT"}}
-	for _, p := range out.GetPodGroup().GetPlacements() {
-		lines = append(lines, []string{p.GetName(), fmt.Sprint(p.GetFitted()), p.GetMessage()})
+	lines := [][]string{{"DOMAIN", "FIT", "WHY NOT MORE"}}
+	g := out.GetPodGroup()
+	for _, p := range g.GetPlacements() {
+		lines = append(lines, []string{p.GetName(), fmt.Sprintf("%d of %d", p.GetFitted(), g.GetWaiting()), p.GetMessage()})
 	}
 	return lines
 }
@@ -274,18 +295,19 @@ func withoutPreemption(message string) string {
 	return message
 }
 
-// whyWakes lists the events by plugin.
-func whyWakes(out *schedulingv1.ExplainResponse) string {
-	var plugins []string
-	events := map[string][]string{}
+// whyWakeRows are the changes that have it tried again, with the plugins that wait for them.
+func whyWakeRows(out *schedulingv1.ExplainResponse) [][]string {
+	lines := [][]string{{"TRIED AGAIN ON", "FOR"}}
+	events, plugins := map[string][]string{}, map[string][]string{} // by plugin, by events
 	for _, w := range out.GetWakes() {
-		if events[w.GetPlugin()] == nil {
-			plugins = append(plugins, w.GetPlugin())
-		}
 		events[w.GetPlugin()] = append(events[w.GetPlugin()], w.GetEvent())
 	}
-	for i, p := range plugins {
-		plugins[i] = fmt.Sprintf("%s (%s)", strings.Join(events[p], ", "), p)
+	for _, p := range slices.Sorted(maps.Keys(events)) {
+		text := strings.Join(events[p], ", ")
+		plugins[text] = append(plugins[text], p)
 	}
-	return strings.Join(plugins, "; ")
+	for _, text := range slices.Sorted(maps.Keys(plugins)) {
+		lines = append(lines, []string{text, strings.Join(plugins[text], ", ")})
+	}
+	return lines
 }

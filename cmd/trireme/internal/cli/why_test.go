@@ -46,6 +46,9 @@ func startScheduler(t *testing.T, s *apitest.Server) {
 // passing are figures that differ from run to run.
 var passing = regexp.MustCompile(`\b([0-9.]+(ms|µs|s)|[0-9]+m[0-9]+s|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8})\b`)
 
+// Among equals it is the scheduler's turn that decides.
+var chosen = regexp.MustCompile(`(is on node node-|ends on node node-|default/full-)\d`)
+
 // The width of a column depends on them.
 var spaces = regexp.MustCompile(` {2,}`)
 
@@ -53,6 +56,7 @@ var spaces = regexp.MustCompile(` {2,}`)
 //
 //	trireme ARGS...        as in TestCommands, with times replaced by T
 //	until text=T ARGS...   the same, again and again until the output has the text, in which _ stands for a space
+//	why text=T ARGS...     the first line of `trireme why`, likewise
 //	file, status           as in TestCommands
 func TestScheduling(t *testing.T) {
 	datadriven.Walk(t, "scheduling", func(t *testing.T, path string) {
@@ -67,7 +71,8 @@ func TestScheduling(t *testing.T) {
 					args[i] = strings.ReplaceAll(a, "$DIR", dir)
 				}
 				out, errOut, code := p.run(t.Context(), "", args...)
-				return spaces.ReplaceAllString(passing.ReplaceAllString(transcript(out, errOut, code), "T"), "  ")
+				text := strings.ReplaceAll(transcript(out, errOut, code), dir, "$DIR")
+				return spaces.ReplaceAllString(passing.ReplaceAllString(text, "T"), "  ")
 			}
 			switch d.Cmd {
 			case "file":
@@ -80,7 +85,12 @@ func TestScheduling(t *testing.T) {
 				setStatus(t, s.Conn(), d.Input)
 			case "trireme":
 				return run()
-			case "until":
+			case "until", "why":
+				if d.Cmd == "why" {
+					whole := run
+					d.Input = "why " + d.Input
+					run = func() string { return chosen.ReplaceAllString(strings.SplitAfter(whole(), "\n")[0], "${1}N") }
+				}
 				var text string
 				d.ScanArgs(t, "text", &text)
 				text = strings.ReplaceAll(text, "_", " ")

@@ -64,7 +64,7 @@ func (g *Gateway) toScheduler(ctx context.Context, s grpc.ServerStream, method s
 			return ctx.Err()
 		}
 		if err = apierr.FromStatus(err); apierr.IsUnavailable(err) {
-			return fmt.Errorf("scheduler %s: %w", leader.GetMetadata().GetName(), err)
+			return fmt.Errorf("scheduler %s, the last that led, cannot answer: %w; `trireme status` lists the components", leader.GetMetadata().GetName(), err)
 		}
 		return err
 	}

@@ -57,6 +57,8 @@ type Decision struct {
 	Victims []framework.Member
 	// Placements that were tried for a group, in that order.
 	Placements []PlacementVerdict
+	// Closest is the placement in which most of a group's pods found places, where those were not enough.
+	Closest *framework.Placed
 	// Err is set where the attempt ended with an unexpected error; nothing is placed then.
 	Err error
 }

@@ -19,6 +19,9 @@ type PlacementVerdict struct {
 	Fitted int
 	// Message says why that does not do, or is not all; empty where all fitted.
 	Message string
+	// Left is the first pod that fitted nowhere there, nil where there is none, and Rejections count the nodes by why.
+	Left       *framework.PodInfo
+	Rejections []Rejection
 }
 
 // trial is a group as it was placed in thought within one placement.
@@ -43,7 +46,7 @@ func (t *trial) verdict() PlacementVerdict {
 	v := PlacementVerdict{Name: t.Placement.Name, Fitted: len(t.Assignments)}
 	if len(t.failures) > 0 {
 		f := t.failures[0]
-		v.Message = f.message(f.pod.Pod.GetMetadata().GetName())
+		v.Message, v.Left, v.Rejections = f.message(f.pod.Pod.GetMetadata().GetName()), f.pod, f.rejections
 	}
 	return v
 }
@@ -80,7 +83,7 @@ func (d *Decider) group(ctx context.Context, q *framework.Queued, watch *Watch) 
 			g.plugins = union(g.plugins, map[string]struct{}{d.fw.PlacementGenerator(): {}}) // a new placement may do
 		}
 		out := unplaced(q, sortedKeys(g.plugins), sortedKeys(g.pending), g.message())
-		out.Placements = g.verdicts
+		out.Placements, out.Closest = g.verdicts, &g.most.Placed
 		if err := g.makeRoom(ctx, &out); err != nil {
 			return Decision{Err: err}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -12,7 +11,6 @@ import (
 
 	"trireme.dev/client/apierr"
 	"trireme.dev/kit/rpc"
-	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/queue"
@@ -65,7 +63,8 @@ type answer struct {
 func (a *answer) fill(ctx context.Context) error {
 	pod := a.s.pod
 	uid, phase := pod.GetMetadata().GetUid(), pod.GetStatus().GetPhase()
-	a.out.NominatedNodeName = a.x.Nominator.Node(uid)
+	a.s.nominated = a.x.Nominator.Node(uid)
+	a.out.NominatedNodeName = a.s.nominated
 	profile, ours := a.x.profileOf(pod)
 	bound := pod.GetSpec().GetNodeName()
 	where, waits := a.x.Queue.Where(uid)
@@ -140,31 +139,6 @@ func (a *answer) queue(w *queue.Where) {
 	}
 }
 
-// group tells how the pod's group stands; nothing of one that is no gang and has no say.
-func (a *answer) group(key framework.GroupKey) {
-	object, exists := a.x.Groups.Get(key.Namespace, key.Name)
-	q := framework.Queued{GroupKey: key}
-	if exists {
-		q.Group = object
-	}
-	members := a.x.Queue.GroupMembers(key)
-	held := 0
-	for _, m := range members {
-		if w, ok := a.x.Queue.Where(m.UID()); ok && len(m.Pod.GetSpec().GetSchedulingGates()) > 0 && w.Part == queue.PartGated {
-			held++
-		}
-	}
-	g := &group{
-		name: key.String(), exists: exists, min: q.MinCount(), waiting: len(members), scheduled: a.x.Cache.Scheduled(key), held: held, fit: -1,
-	}
-	a.out.PodGroup = &schedulingv1.PodGroupExplanation{
-		Name: key.Name, Exists: exists, MinCount: int32(g.min), Waiting: int32(g.waiting), Scheduled: int32(g.scheduled),
-	}
-	if !exists || object.GetSpec().GetSchedulingPolicy().GetGang() != nil {
-		a.s.group = g
-	}
-}
-
 // attempts tells of those that are remembered.
 func (a *answer) attempts(w *queue.Where) {
 	uid := a.s.pod.GetMetadata().GetUid()
@@ -180,14 +154,7 @@ func (a *answer) attempts(w *queue.Where) {
 			}
 		case f != nil:
 			out.Message = f.Message
-			for _, r := range f.Rejections {
-				for _, reason := range r.Status.Reasons() {
-					out.Reasons = append(out.Reasons, &schedulingv1.ReasonCount{
-						Count: int32(r.Nodes), Plugin: r.Status.Plugin(), Reason: reason, Resolvable: r.Status.Code() == framework.Unschedulable,
-					})
-				}
-			}
-			out.Reasons = merged(out.Reasons)
+			out.Reasons = reasonCounts(causesOf(f.Rejections))
 			if f.NominatedNode != "" {
 				out.Preemption = fmt.Sprintf("makes room on node %s: %s", f.NominatedNode, few(names(f.Victims)))
 			}
@@ -196,19 +163,6 @@ func (a *answer) attempts(w *queue.Where) {
 		}
 		a.out.Attempts = append(a.out.Attempts, out)
 	}
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
-
-func names(pods []framework.Member) []string {
-	var out []string
-	for _, m := range pods {
-		out = append(out, m.Pod.Name())
-	}
-	return out
 }
 
 // judge tells what would come of an attempt now.
@@ -221,37 +175,30 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 	if i < 0 {
 		return nil // it is being held back just now
 	}
-	pod := w.Entity.Pods[i]
-	begun := time.Now()
-	j, err := t.judge(pod)
+	pod, begun := w.Entity.Pods[i], time.Now()
+	if w.Entity.IsGroup() && a.s.group != nil {
+		a.s.judged, err = a.judgeGroup(t, &w.Entity, pod)
+		a.s.leaving = a.leaving(t, w.Entity.Pods...)
+	} else {
+		a.s.judged, err = t.judge(pod)
+	}
 	if err != nil {
 		a.s.failure = firstLine(err.Error())
 		return nil
 	}
+	j := a.s.judged
 	now := &schedulingv1.Attempt{Time: timestamppb.New(a.now), Reasons: j.counts(), Nodes: j.clip(a.max)}
 	for _, c := range j.causes {
 		if c.plugin != "" && !slices.Contains(now.Plugins, c.plugin) {
 			now.Plugins = append(now.Plugins, c.plugin)
 		}
 	}
-	if len(j.fits) > 0 {
-		now.NodeName = j.fits[0].GetNodeName()
-	}
-	a.s.judged = a.judged(t, j, pod)
 	switch {
-	case w.Entity.IsGroup() && a.s.group != nil:
-		about, subject, err := a.wholeGroup(t, &w.Entity)
-		if err != nil {
-			return err
-		}
-		if about != nil {
-			a.s.judged = a.judged(t, about, subject)
-			if subject != pod {
-				a.s.group.example = subject.Name()
-			}
-			a.preemptForGroup(t, &w.Entity, now)
-		}
-	case len(j.fits) == 0:
+	case len(j.victims) > 0:
+		now.Preemption = "would do without " + few(j.victims)
+	case len(j.fits) > 0:
+		now.NodeName = j.fits[0].GetNodeName()
+	case !w.Entity.IsGroup():
 		a.preempt(t, j, pod, now)
 		if node, at, ok := t.start(j, pod, a.x.Pods); ok {
 			a.out.PredictedNode, a.out.PredictedStart = node, timestamppb.New(at)
@@ -262,142 +209,36 @@ func (a *answer) judge(ctx context.Context, profile framework.Profile, w *queue.
 	return nil
 }
 
-func (a *answer) judged(t *trial, j *judgement, pod *framework.PodInfo) *judged {
-	out := &judged{nodes: j.nodes, causes: j.causes, shortage: j.shortage}
-	for _, v := range j.fits {
-		out.fits = append(out.fits, v.GetNodeName())
-	}
-	out.unmatched = unmatched(t.snapshot.Nodes(), pod.Pod.GetSpec())
-	return out
-}
-
-// unmatched are the labels of a node selector that no node has, as key=value.
-func unmatched(nodes []*framework.NodeInfo, spec *corev1.PodSpec) []string {
-	var out []string
-	for key, value := range spec.GetNodeSelector() {
-		if !slices.ContainsFunc(nodes, func(n *framework.NodeInfo) bool { return n.Labels()[key] == value }) {
-			out = append(out, key+"="+value)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// preempt tells whether other pods could give way.
+// preempt tells whether other pods could give way, or do so already.
 func (a *answer) preempt(t *trial, j *judgement, pod *framework.PodInfo, now *schedulingv1.Attempt) {
+	a.s.leaving = a.leaving(t, pod)
 	result, st := t.fw.RunPostFilter(t.ctx, j.state, pod, &j.verdicts)
 	now.Preemption = st.Message()
 	if result == nil || result.NominatedNode == "" || !st.IsSuccess() {
 		return
 	}
-	a.s.judged.room, a.s.judged.victims = result.NominatedNode, names(result.Victims)
-	now.Preemption = fmt.Sprintf("node %s would do without %s", result.NominatedNode, few(a.s.judged.victims))
+	j.room, j.victims = result.NominatedNode, names(result.Victims)
+	now.Preemption = fmt.Sprintf("node %s would do without %s", result.NominatedNode, few(j.victims))
 }
 
-// preemptForGroup tells whether other pods could give way to a group.
-func (a *answer) preemptForGroup(t *trial, q *framework.Queued, now *schedulingv1.Attempt) {
-	d := t.decider.Decide(t.ctx, q, nil)
-	if len(d.Victims) == 0 {
-		return
-	}
-	a.s.judged.victims = names(d.Victims)
-	now.Preemption = "the group would fit without " + few(a.s.judged.victims)
-}
-
-// wholeGroup places the members one after the other, within each of the group's placements, and returns the judgement of the
-// first that fits nowhere in the best of them; none where enough fit.
-func (a *answer) wholeGroup(t *trial, q *framework.Queued) (*judgement, *framework.PodInfo, error) {
-	placements, st := t.fw.Placements(framework.NewCycleState(), q, &t.snapshot.Snapshot)
-	if !st.IsSuccess() {
-		a.s.failure = st.Message()
-		return nil, nil, nil
-	}
-	restricted := len(placements) > 0 && placements[0].Positions != nil
-	if len(placements) == 0 {
-		placements = []*framework.Placement{nil}
-	}
-	if restricted {
-		a.s.group.domains = len(placements)
-	}
-	var (
-		best    *judgement
-		subject *framework.PodInfo
-	)
-	for _, p := range placements {
-		t.snapshot.Within(p)
-		fit, failing, err := t.fill(q)
-		if err != nil {
-			return nil, nil, err
+// leaving are the pods that end on the nodes on which room is being made for pods.
+func (a *answer) leaving(t *trial, pods ...*framework.PodInfo) []string {
+	var out []string
+	seen := map[string]struct{}{}
+	for _, pod := range pods {
+		node := t.snapshot.Node(a.x.Nominator.Node(pod.UID()))
+		if node == nil {
+			continue
 		}
-		if fit.count > a.s.group.fit {
-			a.s.group.fit, best, subject = fit.count, fit.judgement, failing
+		if _, ok := seen[node.Name()]; ok {
+			continue
 		}
-		if restricted {
-			v := &schedulingv1.PlacementVerdict{Name: p.Name, Fitted: int32(fit.count)}
-			if fit.judgement != nil && fit.count+q.Scheduled < q.MinCount() {
-				v.Message = failing.Name() + ": " + inShort(fit.judgement)
+		seen[node.Name()] = struct{}{}
+		for _, p := range node.Pods {
+			if p.Terminating() && p.Priority() < pod.Priority() {
+				out = append(out, p.Name())
 			}
-			a.out.PodGroup.Placements = append(a.out.PodGroup.Placements, v)
 		}
-	}
-	t.snapshot.Within(nil)
-	return best, subject, nil
-}
-
-// inShort is a judgement in one line.
-func inShort(j *judgement) string {
-	if len(j.causes) == 0 {
-		return "no nodes"
-	}
-	out := finding(&j.causes[0], j.nodes, true)
-	for i := range j.causes[1:] {
-		out += ", " + finding(&j.causes[i+1], j.nodes, false)
 	}
 	return out
-}
-
-// filled is how many of a group found places, and why the first of the others did not.
-type filled struct {
-	count     int
-	judgement *judgement
-}
-
-// fill places the members of a group in the snapshot as long as they fit, and takes them away again.
-func (t *trial) fill(q *framework.Queued) (out filled, failing *framework.PodInfo, err error) {
-	var placed []framework.Assignment
-	defer func() {
-		for _, a := range slices.Backward(placed) {
-			if undo := t.snapshot.Forget(a.Pod, a.Node); undo != nil {
-				err = undo
-			}
-		}
-	}()
-	hopeless := map[string]struct{}{} // signatures
-	var signature framework.Signature
-	for _, pod := range q.Pods {
-		signed := t.fw.Sign(pod, &signature)
-		if _, ok := hopeless[string(signature.Bytes())]; signed && ok {
-			continue
-		}
-		d := t.decider.Decide(t.ctx, &framework.Queued{Pods: []*framework.PodInfo{pod}}, nil)
-		if d.Err != nil {
-			return out, nil, d.Err
-		}
-		if len(d.Placed) == 0 {
-			if signed {
-				hopeless[string(signature.Bytes())] = struct{}{}
-			}
-			if failing == nil {
-				if out.judgement, err = t.judge(pod); err != nil {
-					return out, nil, err
-				}
-				failing = pod
-			}
-			continue
-		}
-		t.snapshot.Assume(pod, d.Placed[0].Node)
-		placed = append(placed, framework.Assignment{Pod: pod, Node: d.Placed[0].Node})
-		out.count++
-	}
-	return out, failing, nil
 }

@@ -142,10 +142,10 @@ func (p *plan) addNodes(nodes []*corev1.Node) error {
 func (p *plan) drain(nodes []string) ([]*framework.PodInfo, error) {
 	snapshot := p.base.snapshot
 	var out []*framework.PodInfo
-	for i, name := range nodes {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(nodes))) {
 		n := snapshot.Node(name)
 		if n == nil {
-			return nil, invalid(fmt.Sprintf("drainNodes[%d]", i), fmt.Sprintf("there is no node %s", name))
+			return nil, apierr.NotFound("Node", name)
 		}
 		for _, pod := range n.Pods {
 			if stays(pod.Pod) {
@@ -287,13 +287,18 @@ func (p *plan) place(ctx context.Context, q *framework.Queued) error {
 			return fmt.Errorf("victim %s: %w", v.Pod.Name(), err)
 		}
 	}
+	told := map[string]bool{} // of whom the first pod that they give way to tells
 	for _, f := range d.Failed {
 		if f.NominatedNode == "" {
 			p.unplaced(f.Pod, f.Message)
 			continue
 		}
 		t.snapshot.Assume(f.Pod, f.NominatedNode)
-		p.placed(f.Pod, f.NominatedNode, names(f.Victims))
+		victims := slices.DeleteFunc(slices.Clone(f.Victims), func(v framework.Member) bool { return told[v.Pod.UID()] })
+		for _, v := range victims {
+			told[v.Pod.UID()] = true
+		}
+		p.placed(f.Pod, f.NominatedNode, names(victims))
 	}
 	return nil
 }

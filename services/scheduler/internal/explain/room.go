@@ -9,8 +9,6 @@ import (
 	"trireme.dev/services/scheduler/framework"
 )
 
-const fitPlugin = "NodeResourcesFit"
-
 // room is what a node has and what is taken of it.
 type room struct {
 	node        string
@@ -68,6 +66,15 @@ func shortageOf(request *framework.Resource, nodes []room) *shortage {
 		}
 	}
 	return best
+}
+
+// asked is what is asked for of that which lacks: 8 nvidia.com/gpu; empty where it is only the number of pods.
+func (s *shortage) asked() string {
+	var out []string
+	for _, l := range s.lacks {
+		out = append(out, amount(l.resource, l.need))
+	}
+	return and(out)
 }
 
 func resources(r *framework.Resource) []string {

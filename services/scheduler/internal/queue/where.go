@@ -102,10 +102,8 @@ func (q *Queue) wakes(plugins []string) []Wake {
 				seen[Wake{"any change", plugin}] = struct{}{}
 				continue
 			}
-			for bit := framework.Action(1); bit <= framework.AllActions; bit <<= 1 {
-				if h.Event.Action&bit != 0 {
-					seen[Wake{framework.ClusterEvent{Resource: h.Event.Resource, Action: bit}.String(), plugin}] = struct{}{}
-				}
+			for _, e := range h.Event.Kinds() {
+				seen[Wake{e.String(), plugin}] = struct{}{}
 			}
 		}
 	}

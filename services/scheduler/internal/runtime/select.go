@@ -170,6 +170,20 @@ func (f *Framework) RunFilter(state *framework.CycleState, pod *framework.PodInf
 	return nil
 }
 
+// Rejections are what all filters have against one node, where RunFilter stops at the first. Errors are none.
+func (f *Framework) Rejections(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) []*framework.Status {
+	var out []*framework.Status
+	for _, p := range f.filter {
+		if state.FilterSkipped(p.Name()) {
+			continue
+		}
+		if st := p.Filter(state, pod, node); st.IsRejected() {
+			out = append(out, st.WithPlugin(p.Name()))
+		}
+	}
+	return out
+}
+
 // RunFilters implements framework.Handle.
 func (f *Framework) RunFilters(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	if st := f.RunFilter(state, pod, node); !st.IsSuccess() {

@@ -32,12 +32,3 @@ func (f *Framework) Weigh(state *framework.CycleState, pod *framework.PodInfo, n
 	}
 	return out, nil
 }
-
-// Placements within which a group may be placed as a whole; nil where no plugin says, which means all nodes.
-func (f *Framework) Placements(state *framework.CycleState, group *framework.Queued, nodes *framework.Snapshot) ([]*framework.Placement, *framework.Status) {
-	if f.placementGenerate == nil {
-		return nil, nil
-	}
-	all, st := f.placementGenerate.PlacementGenerate(state, group, &framework.Placement{}, nodes)
-	return all, st.WithPlugin(f.placementGenerate.Name())
-}

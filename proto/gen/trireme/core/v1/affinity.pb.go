@@ -817,11 +817,11 @@ var File_trireme_core_v1_affinity_proto protoreflect.FileDescriptor
 
 const file_trireme_core_v1_affinity_proto_rawDesc = "" +
 	"\n" +
-	"\x1etrireme/core/v1/affinity.proto\x12\x0ftrireme.core.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xed\x01\n" +
+	"\x1etrireme/core/v1/affinity.proto\x12\x0ftrireme.core.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xdd\x01\n" +
 	"\bAffinity\x12B\n" +
-	"\rnode_affinity\x18\x01 \x01(\v2\x1d.trireme.core.v1.NodeAffinityR\fnodeAffinity\x12G\n" +
-	"\fpod_affinity\x18\x02 \x01(\v2\x1c.trireme.core.v1.PodAffinityB\x06\xaa\xbb\x18\x02 \x01R\vpodAffinity\x12T\n" +
-	"\x11pod_anti_affinity\x18\x03 \x01(\v2 .trireme.core.v1.PodAntiAffinityB\x06\xaa\xbb\x18\x02 \x01R\x0fpodAntiAffinity\"\xb5\x02\n" +
+	"\rnode_affinity\x18\x01 \x01(\v2\x1d.trireme.core.v1.NodeAffinityR\fnodeAffinity\x12?\n" +
+	"\fpod_affinity\x18\x02 \x01(\v2\x1c.trireme.core.v1.PodAffinityR\vpodAffinity\x12L\n" +
+	"\x11pod_anti_affinity\x18\x03 \x01(\v2 .trireme.core.v1.PodAntiAffinityR\x0fpodAntiAffinity\"\xb5\x02\n" +
 	"\fNodeAffinity\x12\x8a\x01\n" +
 	"3required_during_scheduling_ignored_during_execution\x18\x01 \x01(\v2\x1d.trireme.core.v1.NodeSelectorR.requiredDuringSchedulingIgnoredDuringExecution\x12\x97\x01\n" +
 	"4preferred_during_scheduling_ignored_during_execution\x18\x02 \x03(\v2(.trireme.core.v1.PreferredSchedulingTermR/preferredDuringSchedulingIgnoredDuringExecution\"q\n" +

@@ -1010,7 +1010,7 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"\bRESTARTSB\x15\n" +
 	"\x02IP\x12\r.status.podIP\x18\x01B\x18\n" +
 	"\x04NODE\x12\x0e.spec.nodeName\x18\x01B\b\n" +
-	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03allz\x11pod-template-hashz\x1cbatch.kubernetes.io/job-namez\x16app.kubernetes.io/name\"\xe4\x1e\n" +
+	"\x04GPUS\x18\x01R\rspec.nodeNameR\x12spec.restartPolicyR\x12spec.schedulerNameR\x17spec.serviceAccountNameR\x10spec.hostNetworkR\fstatus.phaseR\fstatus.podIPR\x18status.nominatedNodeNamej\x03allz\x11pod-template-hashz\x1cbatch.kubernetes.io/job-namez\x16app.kubernetes.io/name\"\xe0\x1e\n" +
 	"\aPodSpec\x12?\n" +
 	"\avolumes\x18\x01 \x03(\v2\x17.trireme.core.v1.VolumeB\f\xaa\xbb\x18\bb\x04namex\x01R\avolumes\x12O\n" +
 	"\x0finit_containers\x18\x02 \x03(\v2\x1a.trireme.core.v1.ContainerB\n" +
@@ -1052,10 +1052,10 @@ const file_trireme_core_v1_pod_proto_rawDesc = "" +
 	"dns_config\x18\x1c \x01(\v2\x1d.trireme.core.v1.PodDNSConfigB\x06\xaa\xbb\x18\x02 \x01R\tdnsConfig\x12J\n" +
 	"\x0freadiness_gates\x18\x1d \x03(\v2!.trireme.core.v1.PodReadinessGateR\x0ereadinessGates\x12;\n" +
 	"\x12runtime_class_name\x18\x1e \x01(\tB\b\xaa\xbb\x18\x04 \x01(\x06H\x11R\x10runtimeClassName\x88\x01\x01\x12C\n" +
-	"\x14enable_service_links\x18\x1f \x01(\bB\f\xaa\xbb\x18\b\x12\x04true \x01H\x12R\x12enableServiceLinks\x88\x01\x01\x12U\n" +
-	"\x11preemption_policy\x18  \x01(\tB#\xaa\xbb\x18\x1f \x01Z\x14PreemptLowerPriorityZ\x05NeverH\x13R\x10preemptionPolicy\x88\x01\x01\x12J\n" +
-	"\boverhead\x18! \x03(\v2&.trireme.core.v1.PodSpec.OverheadEntryB\x06\xaa\xbb\x18\x02(\x01R\boverhead\x12\x91\x01\n" +
-	"\x1btopology_spread_constraints\x18\" \x03(\v2).trireme.core.v1.TopologySpreadConstraintB&\xaa\xbb\x18\" \x01b\vtopologyKeyb\x11whenUnsatisfiableR\x19topologySpreadConstraints\x12<\n" +
+	"\x14enable_service_links\x18\x1f \x01(\bB\f\xaa\xbb\x18\b\x12\x04true \x01H\x12R\x12enableServiceLinks\x88\x01\x01\x12S\n" +
+	"\x11preemption_policy\x18  \x01(\tB!\xaa\xbb\x18\x1dZ\x14PreemptLowerPriorityZ\x05NeverH\x13R\x10preemptionPolicy\x88\x01\x01\x12J\n" +
+	"\boverhead\x18! \x03(\v2&.trireme.core.v1.PodSpec.OverheadEntryB\x06\xaa\xbb\x18\x02(\x01R\boverhead\x12\x8f\x01\n" +
+	"\x1btopology_spread_constraints\x18\" \x03(\v2).trireme.core.v1.TopologySpreadConstraintB$\xaa\xbb\x18 b\vtopologyKeyb\x11whenUnsatisfiableR\x19topologySpreadConstraints\x12<\n" +
 	"\x14set_hostname_as_fqdn\x18# \x01(\bB\x06\xaa\xbb\x18\x02 \x01H\x14R\x11setHostnameAsFQDN\x88\x01\x01\x12.\n" +
 	"\x02os\x18$ \x01(\v2\x16.trireme.core.v1.PodOSB\x06\xaa\xbb\x18\x02 \x01R\x02os\x12*\n" +
 	"\n" +

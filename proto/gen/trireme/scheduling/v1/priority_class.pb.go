@@ -109,13 +109,13 @@ var File_trireme_scheduling_v1_priority_class_proto protoreflect.FileDescriptor
 
 const file_trireme_scheduling_v1_priority_class_proto_rawDesc = "" +
 	"\n" +
-	"*trireme/scheduling/v1/priority_class.proto\x12\x15trireme.scheduling.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xa7\x04\n" +
+	"*trireme/scheduling/v1/priority_class.proto\x12\x15trireme.scheduling.v1\x1a\x1atrireme/meta/v1/meta.proto\x1a\x1dtrireme/meta/v1/options.proto\"\xa5\x04\n" +
 	"\rPriorityClass\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.trireme.meta.v1.ObjectMetaR\bmetadata\x12&\n" +
 	"\x05value\x18\x02 \x01(\x05B\v\xaa\xbb\x18\a\x12\x010\x18\x01p\x01H\x00R\x05value\x88\x01\x01\x12*\n" +
 	"\x0eglobal_default\x18\x03 \x01(\bH\x01R\rglobalDefault\x88\x01\x01\x12%\n" +
-	"\vdescription\x18\x04 \x01(\tH\x02R\vdescription\x88\x01\x01\x12o\n" +
-	"\x11preemption_policy\x18\x05 \x01(\tB=\xaa\xbb\x189\x12\x16\"PreemptLowerPriority\"\x18\x01 \x01Z\x14PreemptLowerPriorityZ\x05NeverH\x03R\x10preemptionPolicy\x88\x01\x01:\xad\x01\xa2\xbb\x18\xa8\x01\n" +
+	"\vdescription\x18\x04 \x01(\tH\x02R\vdescription\x88\x01\x01\x12m\n" +
+	"\x11preemption_policy\x18\x05 \x01(\tB;\xaa\xbb\x187\x12\x16\"PreemptLowerPriority\"\x18\x01Z\x14PreemptLowerPriorityZ\x05NeverH\x03R\x10preemptionPolicy\x88\x01\x01:\xad\x01\xa2\xbb\x18\xa8\x01\n" +
 	"\n" +
 	"scheduling\x12\x02v1\x1a\rPriorityClass\"\x0fpriorityclasses(\x022\x02pc:\x14scheduling.k8s.io/v1B\x0f\n" +
 	"\x05VALUE\x12\x06.valueB \n" +

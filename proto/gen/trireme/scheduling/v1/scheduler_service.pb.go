@@ -587,7 +587,9 @@ type NodeVerdict struct {
 	// score of a node that fits: the weighted sum.
 	Score int64 `protobuf:"varint,4,opt,name=score,proto3" json:"score,omitempty"`
 	// scores by plugin, weighted.
-	Scores        map[string]int64 `protobuf:"bytes,5,rep,name=scores,proto3" json:"scores,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Scores map[string]int64 `protobuf:"bytes,5,rep,name=scores,proto3" json:"scores,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// further plugins that reject it, each with its reasons: what would be in the way next.
+	Further       []*Rejection `protobuf:"bytes,6,rep,name=further,proto3" json:"further,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -657,6 +659,68 @@ func (x *NodeVerdict) GetScores() map[string]int64 {
 	return nil
 }
 
+func (x *NodeVerdict) GetFurther() []*Rejection {
+	if x != nil {
+		return x.Further
+	}
+	return nil
+}
+
+// Rejection is a plugin's no.
+type Rejection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// plugin that rejects.
+	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// reasons it gives.
+	Reasons       []string `protobuf:"bytes,2,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rejection) Reset() {
+	*x = Rejection{}
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rejection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rejection) ProtoMessage() {}
+
+func (x *Rejection) ProtoReflect() protoreflect.Message {
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
+func (*Rejection) Descriptor() ([]byte, []int) {
+	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Rejection) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *Rejection) GetReasons() []string {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
 // WakeEvent is a kind of change that has a waiting pod tried again.
 type WakeEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -670,7 +734,7 @@ type WakeEvent struct {
 
 func (x *WakeEvent) Reset() {
 	*x = WakeEvent{}
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[6]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +746,7 @@ func (x *WakeEvent) String() string {
 func (*WakeEvent) ProtoMessage() {}
 
 func (x *WakeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[6]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +759,7 @@ func (x *WakeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeEvent.ProtoReflect.Descriptor instead.
 func (*WakeEvent) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{6}
+	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WakeEvent) GetEvent() string {
@@ -725,15 +789,21 @@ type PodGroupExplanation struct {
 	Waiting int32 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// scheduled members, those being bound included.
 	Scheduled int32 `protobuf:"varint,5,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
-	// placements that were tried last, each with why it did not do.
-	Placements    []*PlacementVerdict `protobuf:"bytes,6,rep,name=placements,proto3" json:"placements,omitempty"`
+	// placements that would be tried now, by name, each with why it does not do; empty where the group may be anywhere.
+	Placements []*PlacementVerdict `protobuf:"bytes,6,rep,name=placements,proto3" json:"placements,omitempty"`
+	// fitted is how many waiting members would find a place now, in the placement that holds most of them. Absent where
+	// nothing was tried out.
+	Fitted *int32 `protobuf:"varint,7,opt,name=fitted,proto3,oneof" json:"fitted,omitempty"`
+	// left is the first member that would find none there, once those that do are placed. The nodes of the attempt with the
+	// number 0 are told of it.
+	Left          string `protobuf:"bytes,8,opt,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodGroupExplanation) Reset() {
 	*x = PodGroupExplanation{}
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[7]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +815,7 @@ func (x *PodGroupExplanation) String() string {
 func (*PodGroupExplanation) ProtoMessage() {}
 
 func (x *PodGroupExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[7]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +828,7 @@ func (x *PodGroupExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodGroupExplanation.ProtoReflect.Descriptor instead.
 func (*PodGroupExplanation) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{7}
+	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PodGroupExplanation) GetName() string {
@@ -803,14 +873,28 @@ func (x *PodGroupExplanation) GetPlacements() []*PlacementVerdict {
 	return nil
 }
 
+func (x *PodGroupExplanation) GetFitted() int32 {
+	if x != nil && x.Fitted != nil {
+		return *x.Fitted
+	}
+	return 0
+}
+
+func (x *PodGroupExplanation) GetLeft() string {
+	if x != nil {
+		return x.Left
+	}
+	return ""
+}
+
 // PlacementVerdict is what came of one domain for a group.
 type PlacementVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the domain: topology.kubernetes.io/rack=r7.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// fitted is how many members fitted there.
+	// fitted is how many waiting members find a place there.
 	Fitted int32 `protobuf:"varint,2,opt,name=fitted,proto3" json:"fitted,omitempty"`
-	// message says why it did not do; empty where it did.
+	// message says why the first of the others finds none; empty where all do.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -818,7 +902,7 @@ type PlacementVerdict struct {
 
 func (x *PlacementVerdict) Reset() {
 	*x = PlacementVerdict{}
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[8]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +914,7 @@ func (x *PlacementVerdict) String() string {
 func (*PlacementVerdict) ProtoMessage() {}
 
 func (x *PlacementVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[8]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +927,7 @@ func (x *PlacementVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementVerdict.ProtoReflect.Descriptor instead.
 func (*PlacementVerdict) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{8}
+	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PlacementVerdict) GetName() string {
@@ -886,7 +970,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[9]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +982,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[9]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +995,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{9}
+	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlanRequest) GetPods() []*v1.Pod {
@@ -964,7 +1048,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[10]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1060,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[10]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1073,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{10}
+	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlanResponse) GetPods() []*PlannedPod {
@@ -1034,7 +1118,7 @@ type PlannedPod struct {
 
 func (x *PlannedPod) Reset() {
 	*x = PlannedPod{}
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[11]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1130,7 @@ func (x *PlannedPod) String() string {
 func (*PlannedPod) ProtoMessage() {}
 
 func (x *PlannedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[11]
+	mi := &file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1143,7 @@ func (x *PlannedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedPod.ProtoReflect.Descriptor instead.
 func (*PlannedPod) Descriptor() ([]byte, []int) {
-	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{11}
+	return file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlannedPod) GetNamespace() string {
@@ -1152,19 +1236,23 @@ const file_trireme_scheduling_v1_scheduler_service_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1e\n" +
 	"\n" +
 	"resolvable\x18\x04 \x01(\bR\n" +
-	"resolvable\"\xf5\x01\n" +
+	"resolvable\"\xb1\x02\n" +
 	"\vNodeVerdict\x12\x1b\n" +
 	"\tnode_name\x18\x01 \x01(\tR\bnodeName\x12\x16\n" +
 	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x18\n" +
 	"\areasons\x18\x03 \x03(\tR\areasons\x12\x14\n" +
 	"\x05score\x18\x04 \x01(\x03R\x05score\x12F\n" +
-	"\x06scores\x18\x05 \x03(\v2..trireme.scheduling.v1.NodeVerdict.ScoresEntryR\x06scores\x1a9\n" +
+	"\x06scores\x18\x05 \x03(\v2..trireme.scheduling.v1.NodeVerdict.ScoresEntryR\x06scores\x12:\n" +
+	"\afurther\x18\x06 \x03(\v2 .trireme.scheduling.v1.RejectionR\afurther\x1a9\n" +
 	"\vScoresEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"9\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"=\n" +
+	"\tRejection\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x18\n" +
+	"\areasons\x18\x02 \x03(\tR\areasons\"9\n" +
 	"\tWakeEvent\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\tR\x05event\x12\x16\n" +
-	"\x06plugin\x18\x02 \x01(\tR\x06plugin\"\xdf\x01\n" +
+	"\x06plugin\x18\x02 \x01(\tR\x06plugin\"\x9b\x02\n" +
 	"\x13PodGroupExplanation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06exists\x18\x02 \x01(\bR\x06exists\x12\x1b\n" +
@@ -1173,7 +1261,10 @@ const file_trireme_scheduling_v1_scheduler_service_proto_rawDesc = "" +
 	"\tscheduled\x18\x05 \x01(\x05R\tscheduled\x12G\n" +
 	"\n" +
 	"placements\x18\x06 \x03(\v2'.trireme.scheduling.v1.PlacementVerdictR\n" +
-	"placements\"X\n" +
+	"placements\x12\x1b\n" +
+	"\x06fitted\x18\a \x01(\x05H\x00R\x06fitted\x88\x01\x01\x12\x12\n" +
+	"\x04left\x18\b \x01(\tR\x04leftB\t\n" +
+	"\a_fitted\"X\n" +
 	"\x10PlacementVerdict\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06fitted\x18\x02 \x01(\x05R\x06fitted\x12\x18\n" +
@@ -1225,7 +1316,7 @@ func file_trireme_scheduling_v1_scheduler_service_proto_rawDescGZIP() []byte {
 }
 
 var file_trireme_scheduling_v1_scheduler_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_trireme_scheduling_v1_scheduler_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_trireme_scheduling_v1_scheduler_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_trireme_scheduling_v1_scheduler_service_proto_goTypes = []any{
 	(PodState)(0),                 // 0: trireme.scheduling.v1.PodState
 	(*ExplainRequest)(nil),        // 1: trireme.scheduling.v1.ExplainRequest
@@ -1234,47 +1325,49 @@ var file_trireme_scheduling_v1_scheduler_service_proto_goTypes = []any{
 	(*Attempt)(nil),               // 4: trireme.scheduling.v1.Attempt
 	(*ReasonCount)(nil),           // 5: trireme.scheduling.v1.ReasonCount
 	(*NodeVerdict)(nil),           // 6: trireme.scheduling.v1.NodeVerdict
-	(*WakeEvent)(nil),             // 7: trireme.scheduling.v1.WakeEvent
-	(*PodGroupExplanation)(nil),   // 8: trireme.scheduling.v1.PodGroupExplanation
-	(*PlacementVerdict)(nil),      // 9: trireme.scheduling.v1.PlacementVerdict
-	(*PlanRequest)(nil),           // 10: trireme.scheduling.v1.PlanRequest
-	(*PlanResponse)(nil),          // 11: trireme.scheduling.v1.PlanResponse
-	(*PlannedPod)(nil),            // 12: trireme.scheduling.v1.PlannedPod
-	nil,                           // 13: trireme.scheduling.v1.NodeVerdict.ScoresEntry
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
-	(*v1.Pod)(nil),                // 16: trireme.core.v1.Pod
-	(*PodGroup)(nil),              // 17: trireme.scheduling.v1.PodGroup
-	(*v1.Node)(nil),               // 18: trireme.core.v1.Node
+	(*Rejection)(nil),             // 7: trireme.scheduling.v1.Rejection
+	(*WakeEvent)(nil),             // 8: trireme.scheduling.v1.WakeEvent
+	(*PodGroupExplanation)(nil),   // 9: trireme.scheduling.v1.PodGroupExplanation
+	(*PlacementVerdict)(nil),      // 10: trireme.scheduling.v1.PlacementVerdict
+	(*PlanRequest)(nil),           // 11: trireme.scheduling.v1.PlanRequest
+	(*PlanResponse)(nil),          // 12: trireme.scheduling.v1.PlanResponse
+	(*PlannedPod)(nil),            // 13: trireme.scheduling.v1.PlannedPod
+	nil,                           // 14: trireme.scheduling.v1.NodeVerdict.ScoresEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*v1.Pod)(nil),                // 17: trireme.core.v1.Pod
+	(*PodGroup)(nil),              // 18: trireme.scheduling.v1.PodGroup
+	(*v1.Node)(nil),               // 19: trireme.core.v1.Node
 }
 var file_trireme_scheduling_v1_scheduler_service_proto_depIdxs = []int32{
 	0,  // 0: trireme.scheduling.v1.ExplainResponse.state:type_name -> trireme.scheduling.v1.PodState
 	3,  // 1: trireme.scheduling.v1.ExplainResponse.queue:type_name -> trireme.scheduling.v1.QueuePosition
 	4,  // 2: trireme.scheduling.v1.ExplainResponse.attempts:type_name -> trireme.scheduling.v1.Attempt
-	7,  // 3: trireme.scheduling.v1.ExplainResponse.wakes:type_name -> trireme.scheduling.v1.WakeEvent
-	8,  // 4: trireme.scheduling.v1.ExplainResponse.pod_group:type_name -> trireme.scheduling.v1.PodGroupExplanation
-	14, // 5: trireme.scheduling.v1.ExplainResponse.predicted_start:type_name -> google.protobuf.Timestamp
-	14, // 6: trireme.scheduling.v1.QueuePosition.since:type_name -> google.protobuf.Timestamp
-	14, // 7: trireme.scheduling.v1.QueuePosition.next_retry:type_name -> google.protobuf.Timestamp
-	14, // 8: trireme.scheduling.v1.Attempt.time:type_name -> google.protobuf.Timestamp
-	15, // 9: trireme.scheduling.v1.Attempt.took:type_name -> google.protobuf.Duration
+	8,  // 3: trireme.scheduling.v1.ExplainResponse.wakes:type_name -> trireme.scheduling.v1.WakeEvent
+	9,  // 4: trireme.scheduling.v1.ExplainResponse.pod_group:type_name -> trireme.scheduling.v1.PodGroupExplanation
+	15, // 5: trireme.scheduling.v1.ExplainResponse.predicted_start:type_name -> google.protobuf.Timestamp
+	15, // 6: trireme.scheduling.v1.QueuePosition.since:type_name -> google.protobuf.Timestamp
+	15, // 7: trireme.scheduling.v1.QueuePosition.next_retry:type_name -> google.protobuf.Timestamp
+	15, // 8: trireme.scheduling.v1.Attempt.time:type_name -> google.protobuf.Timestamp
+	16, // 9: trireme.scheduling.v1.Attempt.took:type_name -> google.protobuf.Duration
 	5,  // 10: trireme.scheduling.v1.Attempt.reasons:type_name -> trireme.scheduling.v1.ReasonCount
 	6,  // 11: trireme.scheduling.v1.Attempt.nodes:type_name -> trireme.scheduling.v1.NodeVerdict
-	13, // 12: trireme.scheduling.v1.NodeVerdict.scores:type_name -> trireme.scheduling.v1.NodeVerdict.ScoresEntry
-	9,  // 13: trireme.scheduling.v1.PodGroupExplanation.placements:type_name -> trireme.scheduling.v1.PlacementVerdict
-	16, // 14: trireme.scheduling.v1.PlanRequest.pods:type_name -> trireme.core.v1.Pod
-	17, // 15: trireme.scheduling.v1.PlanRequest.pod_groups:type_name -> trireme.scheduling.v1.PodGroup
-	18, // 16: trireme.scheduling.v1.PlanRequest.add_nodes:type_name -> trireme.core.v1.Node
-	12, // 17: trireme.scheduling.v1.PlanResponse.pods:type_name -> trireme.scheduling.v1.PlannedPod
-	1,  // 18: trireme.scheduling.v1.SchedulerService.Explain:input_type -> trireme.scheduling.v1.ExplainRequest
-	10, // 19: trireme.scheduling.v1.SchedulerService.Plan:input_type -> trireme.scheduling.v1.PlanRequest
-	2,  // 20: trireme.scheduling.v1.SchedulerService.Explain:output_type -> trireme.scheduling.v1.ExplainResponse
-	11, // 21: trireme.scheduling.v1.SchedulerService.Plan:output_type -> trireme.scheduling.v1.PlanResponse
-	20, // [20:22] is the sub-list for method output_type
-	18, // [18:20] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	14, // 12: trireme.scheduling.v1.NodeVerdict.scores:type_name -> trireme.scheduling.v1.NodeVerdict.ScoresEntry
+	7,  // 13: trireme.scheduling.v1.NodeVerdict.further:type_name -> trireme.scheduling.v1.Rejection
+	10, // 14: trireme.scheduling.v1.PodGroupExplanation.placements:type_name -> trireme.scheduling.v1.PlacementVerdict
+	17, // 15: trireme.scheduling.v1.PlanRequest.pods:type_name -> trireme.core.v1.Pod
+	18, // 16: trireme.scheduling.v1.PlanRequest.pod_groups:type_name -> trireme.scheduling.v1.PodGroup
+	19, // 17: trireme.scheduling.v1.PlanRequest.add_nodes:type_name -> trireme.core.v1.Node
+	13, // 18: trireme.scheduling.v1.PlanResponse.pods:type_name -> trireme.scheduling.v1.PlannedPod
+	1,  // 19: trireme.scheduling.v1.SchedulerService.Explain:input_type -> trireme.scheduling.v1.ExplainRequest
+	11, // 20: trireme.scheduling.v1.SchedulerService.Plan:input_type -> trireme.scheduling.v1.PlanRequest
+	2,  // 21: trireme.scheduling.v1.SchedulerService.Explain:output_type -> trireme.scheduling.v1.ExplainResponse
+	12, // 22: trireme.scheduling.v1.SchedulerService.Plan:output_type -> trireme.scheduling.v1.PlanResponse
+	21, // [21:23] is the sub-list for method output_type
+	19, // [19:21] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_trireme_scheduling_v1_scheduler_service_proto_init() }
@@ -1283,13 +1376,14 @@ func file_trireme_scheduling_v1_scheduler_service_proto_init() {
 		return
 	}
 	file_trireme_scheduling_v1_pod_group_proto_init()
+	file_trireme_scheduling_v1_scheduler_service_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trireme_scheduling_v1_scheduler_service_proto_rawDesc), len(file_trireme_scheduling_v1_scheduler_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,7 +34,7 @@ type SchedulerServiceClient interface {
 	// Idempotent.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Plan schedules pods on a copy of the cluster and says where they would go. Called by the CLI (trireme plan).
-	// INVALID_ARGUMENT for objects that the gateway would refuse. Idempotent.
+	// INVALID_ARGUMENT for objects that the gateway would refuse, NOT_FOUND for a node to drain that is not there. Idempotent.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 }
 
@@ -77,7 +77,7 @@ type SchedulerServiceServer interface {
 	// Idempotent.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Plan schedules pods on a copy of the cluster and says where they would go. Called by the CLI (trireme plan).
-	// INVALID_ARGUMENT for objects that the gateway would refuse. Idempotent.
+	// INVALID_ARGUMENT for objects that the gateway would refuse, NOT_FOUND for a node to drain that is not there. Idempotent.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	mustEmbedUnimplementedSchedulerServiceServer()
 }
