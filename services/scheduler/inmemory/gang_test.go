@@ -110,3 +110,50 @@ func TestGangDisplaces(t *testing.T) {
 		})
 	}
 }
+
+// TestGangDisplacesWithinItsQueue: where its queue's share and not room is what a gang lacks, pods of that share that matter
+// less give way, and no others.
+func TestGangDisplacesWithinItsQueue(t *testing.T) {
+	bound := make(chan string, 100)
+	s, err := New(Config{Bound: func(p *corev1.Pod) { bound <- p.GetMetadata().GetName() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Queue(nil, queueObject("a", &schedulingv1.QueueSpec{Limit: map[string]string{"cpu": "4"}}))
+	s.Queue(nil, queueObject("b", &schedulingv1.QueueSpec{}))
+	for _, name := range []string{"n1", "n2"} {
+		s.Node(nil, node(name, 8))
+	}
+	for i := range 4 {
+		for _, queue := range []string{"a", "b"} {
+			p := pod(fmt.Sprint(queue, i), queue, 1)
+			p.Spec.NodeName = proto.String([]string{"n1", "n2"}[i%2])
+			s.Create(p)
+		}
+	}
+	s.Group(nil, &schedulingv1.PodGroup{
+		Metadata: &metav1.ObjectMeta{Namespace: "default", Name: "new", Uid: "new"},
+		Spec: &schedulingv1.PodGroupSpec{SchedulingPolicy: &schedulingv1.PodGroupSchedulingPolicy{
+			Gang: &schedulingv1.GangSchedulingPolicy{MinCount: 3},
+		}},
+	})
+	for i := range 3 {
+		p := pod(fmt.Sprint("new-", i), "a", 9)
+		p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: proto.String("new")}
+		s.Create(p)
+	}
+	runs(t, s, bound, 3)
+	snapshot, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]int{}
+	for _, n := range snapshot.Nodes() {
+		for _, p := range n.Pods {
+			left[p.Labels()["trireme.dev/queue"]]++
+		}
+	}
+	if left["a"] != 4 || left["b"] != 4 {
+		t.Errorf("pods of queue a: %d, want 3 new ones and 1; of queue b: %d, want 4", left["a"], left["b"])
+	}
+}
