@@ -2,12 +2,14 @@ package inmemory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"trireme.dev/kit/telemetry/telemetrytest"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
@@ -47,6 +49,7 @@ func TestGangDisplaces(t *testing.T) {
 		{"pods of a gang", 10, false, single, "gang 2 pod 8"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			counted := telemetrytest.RecordMetrics(t)
 			bound := make(chan string, 100)
 			s, err := New(Config{Bound: func(p *corev1.Pod) { bound <- p.GetMetadata().GetName() }})
 			if err != nil {
@@ -106,6 +109,9 @@ func TestGangDisplaces(t *testing.T) {
 			slices.Sort(went)
 			if got := strings.Join(went, " "); got != tc.want || left["new"] != -tc.size || tc.rack && len(racks) != 1 {
 				t.Errorf("gone: %s, want %s; racks %v", got, tc.want, racks)
+			}
+			if got := counted.Values(t, "scheduler_preemption_victims"); !maps.Equal(got, map[string]float64{"": 1}) {
+				t.Errorf("room was made %v times, want once", got)
 			}
 		})
 	}

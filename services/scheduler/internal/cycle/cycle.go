@@ -364,6 +364,7 @@ func (c *Cycle) prepare(ctx, writing context.Context, a *attempt, group []framew
 func (c *Cycle) reject(a *attempt, d Decision) {
 	q := a.Queued
 	c.counters.ended(resultUnschedulable, len(d.Failed), a.begun)
+	c.counters.preempted(len(d.Victims))
 	c.ended(a, d, nil)
 	c.later(a, d.Failed, nil)
 	c.Logger.LogAttrs(context.Background(), slog.LevelDebug, "unschedulable",

@@ -36,6 +36,7 @@ type counters struct {
 	tries    metric.Float64Histogram
 	point    metric.Float64Histogram
 	plugin   metric.Float64Histogram
+	victims  metric.Float64Histogram
 
 	results    map[string]metric.MeasurementOption
 	triesLabel [manyAttempts + 1]metric.MeasurementOption
@@ -62,6 +63,7 @@ func newCounters(profile string) *counters {
 		plugin: metrics.Histogram("scheduler_plugin_execution_duration_seconds",
 			"How long a plugin took at an extension point; per node on average where it looks at each. One attempt in ten is measured.",
 			metrics.Exponential(0.00001, 1.5, 20)),
+		victims: metrics.Histogram("scheduler_preemption_victims", "How many pods gave way to a pod or gang for which room was made.", metrics.Exponential(1, 2, 7)),
 		results: map[string]metric.MeasurementOption{},
 		points:  map[string]*[codes]metric.MeasurementOption{},
 		plugins: map[pluginKey]metric.MeasurementOption{},
@@ -113,6 +115,13 @@ func (m *counters) scheduled(q *framework.Queued, n int, begun time.Time) {
 	for range n {
 		m.sli.Record(ctx, took, labels)
 		m.tries.Record(ctx, float64(q.Attempts))
+	}
+}
+
+// preempted counts n pods that give way; none where no room is made.
+func (m *counters) preempted(n int) {
+	if n > 0 {
+		m.victims.Record(context.Background(), float64(n))
 	}
 }
 
