@@ -71,6 +71,7 @@ func TestRepeatsRaiseTheCount(t *testing.T) {
 		}
 		r.Event(pod("b"), event.Warning, "FailedScheduling", "0/4 nodes are available")
 		r.Event(pod("a"), event.Normal, "Scheduled", "on n1")
+		time.Sleep(time.Second) // the second of them may have come after the batch of the first
 		synctest.Wait()
 		found := events(g)
 		if len(found) != 3 {

@@ -362,9 +362,8 @@ func TestDisruptionBudget(t *testing.T) {
 	if err := evict(1); err != nil {
 		t.Fatal(err)
 	}
-	d := must[*appsv1.Deployment](t)(c.deployments.Get(t.Context(), "default", "web"))
-	d.Spec.Replicas = proto.Int32(5)
-	must[*appsv1.Deployment](t)(c.deployments.Update(t.Context(), d))
+	// A patch: the controller writes its status meanwhile.
+	must[*appsv1.Deployment](t)(c.deployments.Patch(t.Context(), "default", "web", metav1.PatchType_PATCH_TYPE_MERGE, []byte(`{"spec":{"replicas":5}}`), ""))
 	until(t, c.budgets, "default", "five healthy pods", counts(5, 5, 1))
 }
 
