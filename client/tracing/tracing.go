@@ -98,14 +98,8 @@ func StartRoot(ctx context.Context, name string, start time.Time, attributes ...
 	return tracer().Start(ctx, name, options...)
 }
 
-// StartLinked begins a new trace that is linked to the object's: what happens to an object long after it was made. It
-// is recorded where the object's own trace is.
-func StartLinked(ctx context.Context, meta *metav1.ObjectMeta, name string, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
-	return tracer().Start(ctx, name, trace.WithNewRoot(), trace.WithAttributes(attributes...),
-		trace.WithLinks(trace.Link{SpanContext: SpanContext(meta)}))
-}
-
-// StartLinkedAt is StartLinked for a span that has begun already.
+// StartLinkedAt begins a new trace that is linked to the object's, at the time given: what happens to an object long after
+// it was made. It is recorded where the object's own trace is.
 func StartLinkedAt(ctx context.Context, meta *metav1.ObjectMeta, name string, start time.Time, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
 	return tracer().Start(ctx, name, trace.WithNewRoot(), trace.WithTimestamp(start), trace.WithAttributes(attributes...),
 		trace.WithLinks(trace.Link{SpanContext: SpanContext(meta)}))

@@ -64,7 +64,7 @@ func TestObjectCarriesItsTrace(t *testing.T) {
 		tracing.Fail(attempt, errors.New("no room"))
 		tracing.Fail(attempt, nil)
 		attempt.End()
-		_, later := tracing.StartLinked(other, meta, "syncTerminatingPod")
+		_, later := tracing.StartLinkedAt(other, meta, "syncTerminatingPod", time.Now())
 		later.End()
 
 		got := spans.Ended()
@@ -109,7 +109,7 @@ func TestObjectsThatAreNotSampledLeaveNothing(t *testing.T) {
 		sampled = m == meta
 		tracing.Received(t.Context(), m, time.Now(), "scheduler")
 		tracing.Record(tracing.Context(t.Context(), m), "queue wait", time.Now(), time.Now())
-		_, s := tracing.StartLinked(t.Context(), meta, "later")
+		_, s := tracing.StartLinkedAt(t.Context(), meta, "later", time.Now())
 		s.End()
 		sampled = false
 		_, s = tracing.Start(tracing.Context(t.Context(), m), "scheduleOne")
