@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -35,6 +37,8 @@ type Store struct {
 	maxOps int
 	group  *group
 	leases *leases
+	// watches counts them, for their streams' names.
+	watches atomic.Uint64
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -211,8 +215,9 @@ func conflictOf(txn storage.Txn, responses []*etcdserverpb.ResponseOp) *storage.
 	return conflict
 }
 
-// streamKey makes a watch that asks for progress a stream of its own: etcd reports none while any watch of a stream is
-// still going through history.
+// streamKey makes each watch a stream of its own. etcd reports no progress while any watch of a stream is still going
+// through history; and etcd's client reads a stream in the loop that also writes to it, so that many watches that end at
+// once fill both directions and wait for each other without end.
 const streamKey = "trireme-stream"
 
 // Watch implements storage.Store. etcd never splits a revision over responses unless asked for fragments.
@@ -227,8 +232,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, opts storage.WatchOpti
 	if opts.Previous {
 		options = append(options, clientv3.WithPrevKV())
 	}
+	ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatUint(s.watches.Add(1), 10))
 	if opts.Progress != nil {
-		ctx = metadata.AppendToOutgoingContext(ctx, streamKey, prefix)
 		wg.Go(func() { s.askProgress(ctx, opts.Progress) })
 	}
 	for resp := range s.client.Watch(ctx, prefix, options...) {

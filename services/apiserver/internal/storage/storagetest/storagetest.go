@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Store) {
 		"WatchUnderWayOutlivesAll": watchUnderWay,
 		"WatchBehindACompaction":   watchBehind,
 		"WatchFromATombstone":      watchFromATombstone,
+		"WatchesEndTogether":       watchesEndTogether,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}

@@ -444,3 +444,23 @@ func compaction(t *testing.T, s storage.Store) {
 		t.Fatalf("compact what is compacted: %v", err)
 	}
 }
+
+// watchesEndTogether holds that watches that end at once, while they still read history, do not wait for each other.
+func watchesEndTogether(t *testing.T, s storage.Store) {
+	start := put(t, s, "/w/a", "0")
+	for i := range 100 {
+		put(t, s, "/w/a", fmt.Sprint(i))
+	}
+	within(t, "one of many watches", func() {
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		for range 300 {
+			watching.Go(func() {
+				err := s.Watch(t.Context(), "/w/", storage.WatchOptions{After: start}, func(storage.Batch) error { return errDone })
+				if !errors.Is(err, errDone) {
+					t.Errorf("a watch ends with %v", err)
+				}
+			})
+		}
+	})
+}
