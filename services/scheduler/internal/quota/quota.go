@@ -148,8 +148,8 @@ func (t *Tree) Admit(queue string, ask Amounts, c Cluster) *Refusal {
 	return nil
 }
 
-// borrow checks that what others keep is left to them. A queue that has not all that it is guaranteed is refused only where
-// someone borrows.
+// borrow checks that what others keep is left to them. Where the queue, and each above it, has not all that it is guaranteed,
+// it is refused only where someone borrows.
 func (t *Tree) borrow(n *node, r string, ask int64, c Cluster) *Refusal {
 	var keepers []string
 	var kept int64
@@ -166,16 +166,22 @@ func (t *Tree) borrow(n *node, r string, ask int64, c Cluster) *Refusal {
 		return nil // where nothing is kept back, it is for the nodes to say whether there is room
 	}
 	borrowers := t.borrowers(r, c)
-	used := n.used(r, c)
-	if used+ask <= n.Guaranteed[r] && len(borrowers) == 0 {
+	over := n // the lowest that would have more than it is guaranteed
+	for over != nil && over.used(r, c)+ask <= over.guaranteed(r) {
+		over = over.parent
+	}
+	switch {
+	case len(borrowers) > 0:
+		over = n
+	case over == nil:
 		return nil
 	}
 	message := fmt.Sprintf("queue %s is guaranteed %s of %s and uses %s, %s more are asked for; %s are free, %s are kept for %s",
-		n.Name, Format(r, n.Guaranteed[r]), r, Format(r, used), Format(r, ask), Format(r, max(free, 0)), Format(r, kept), strings.Join(keepers, ", "))
+		over.Name, Format(r, over.guaranteed(r)), r, Format(r, over.used(r, c)), Format(r, ask), Format(r, max(free, 0)), Format(r, kept), strings.Join(keepers, ", "))
 	if len(borrowers) > 0 {
 		message += ", borrowed by " + strings.Join(borrowers, ", ")
 	}
-	return &Refusal{Queue: n.Name, Resource: r, Message: message}
+	return &Refusal{Queue: over.Name, Resource: r, Message: message}
 }
 
 // borrowers are the queues that use more than they are guaranteed, by name.
@@ -204,6 +210,15 @@ func (n *node) used(r string, c Cluster) int64 {
 		sum += child.used(r, c)
 	}
 	return sum
+}
+
+// guaranteed to the queue, or to those below it together where that is more.
+func (n *node) guaranteed(r string) int64 {
+	var below int64
+	for _, child := range n.children {
+		below += child.guaranteed(r)
+	}
+	return max(n.Guaranteed[r], below)
 }
 
 // kept is what is guaranteed to the queue, or to those below it, and not lent.

@@ -67,6 +67,21 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+// TestAQueueAboveUsesWhatItGuarantees: its own pods have taken what a queue below it is guaranteed, which does not make what
+// others keep the lower queue's.
+func TestAQueueAboveUsesWhatItGuarantees(t *testing.T) {
+	tree := New([]Share{
+		{Name: "research", Guaranteed: Amounts{"gpu": 38}},
+		{Name: "vision", Parent: "research", Guaranteed: Amounts{"gpu": 2}},
+		{Name: "serving", Guaranteed: Amounts{"gpu": 1}, Lending: Amounts{"gpu": 0}},
+	})
+	r := tree.Admit("vision", Amounts{"gpu": 2}, Cluster{Capacity: Amounts{"gpu": 40}, Used: map[string]Amounts{"research": {"gpu": 38}}})
+	want := "queue research is guaranteed 38 of gpu and uses 38, 2 more are asked for; 2 are free, 1 are kept for serving"
+	if r == nil || r.Message != want || r.Queue != "research" {
+		t.Errorf("got %+v, want %q", r, want)
+	}
+}
+
 func TestFirst(t *testing.T) {
 	tree := New([]Share{
 		{Name: "a", Weight: 1}, {Name: "b", Weight: 3}, {Name: "c", Guaranteed: Amounts{"gpu": 4}},
@@ -95,7 +110,7 @@ func TestFirst(t *testing.T) {
 }
 
 // TestShares places and removes pods of random queues as long as there is room: no limit is ever exceeded, what is kept for a
-// queue is free when it asks for it, and within its guarantee it is never refused.
+// queue is free when it asks for it, and within its guarantee and that of the queue above it it is never refused.
 func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const capacity = 40
@@ -144,7 +159,10 @@ func TestShares(t *testing.T) {
 			refused := tree.Admit(p.queue, Amounts{"x": p.size}, c)
 			n := tree.nodes[p.queue]
 			limited := slices.ContainsFunc([]*node{n, n.parent}, func(n *node) bool { return n != nil && len(n.Limit) > 0 })
-			if n.used("x", c)+p.size <= n.Guaranteed["x"] && refused != nil && !limited && len(tree.borrowers("x", c)) == 0 {
+			within := !slices.ContainsFunc([]*node{n, n.parent}, func(n *node) bool {
+				return n != nil && n.used("x", c)+p.size > n.Guaranteed["x"]
+			})
+			if within && refused != nil && !limited && len(tree.borrowers("x", c)) == 0 {
 				t.Fatalf("%v is within its guarantee, and refused: %s", p, refused.Message)
 			}
 			if refused != nil || total("x", c)+p.size > capacity {
