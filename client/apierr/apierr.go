@@ -169,11 +169,6 @@ func Unimplemented(message string) *Error {
 	return &Error{Reason: ReasonUnimplemented, Message: message}
 }
 
-// Timeout says that the request took too long.
-func Timeout(message string) *Error {
-	return &Error{Reason: ReasonTimeout, Message: message}
-}
-
 // Internal wraps a failure that is our own.
 func Internal(err error) *Error {
 	return &Error{Reason: ReasonInternal, Message: "internal error", Err: err}

@@ -37,7 +37,7 @@ func TestErrorsSurviveTheWire(t *testing.T) {
 		{apierr.FailedPrecondition("Pod", "default/web", "no"), codes.FailedPrecondition, "no", apierr.IsFailedPrecondition},
 		{apierr.Unavailable("etcd is away"), codes.Unavailable, "etcd is away", apierr.IsUnavailable},
 		{apierr.Unimplemented("no"), codes.Unimplemented, "no", apierr.IsUnimplemented},
-		{apierr.Timeout("late"), codes.DeadlineExceeded, "late", apierr.IsTimeout},
+		{&apierr.Error{Reason: apierr.ReasonTimeout, Message: "late"}, codes.DeadlineExceeded, "late", apierr.IsTimeout},
 		{apierr.Internal(errors.New("oops")), codes.Internal, "internal error: oops", apierr.IsInternal},
 	} {
 		t.Run(string(test.err.Reason), func(t *testing.T) {

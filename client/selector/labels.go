@@ -14,9 +14,6 @@ import (
 // Labels selects by labels. A nil one selects everything. It is immutable.
 type Labels struct{ s labels.Selector }
 
-// Everything selects all objects.
-func Everything() *Labels { return &Labels{labels.Everything()} }
-
 // Nothing selects no object.
 func Nothing() *Labels { return &Labels{labels.Nothing()} }
 
