@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"context"
+	"time"
 
 	"trireme.dev/services/scheduler/framework"
 )
@@ -9,10 +10,14 @@ import (
 // makeRoom gives plugins the chance to make room for a group that fits nowhere, and notes in the decision what they say.
 func (g *groupSearch) makeRoom(ctx context.Context, out *Decision) error {
 	d := g.d
+	if !d.fw.MakesRoomForGroups() {
+		return nil
+	}
 	rotation := d.rotation
 	defer func() { d.rotation = rotation }()
 	thought := &groupSearch{d: d, q: g.q, state: g.state} // nobody watches it, and nobody scores its placements
 	classes := d.classes(g.q.Pods)
+	begun := time.Now()
 	result, st := d.fw.RunPodGroupPostFilter(ctx, g.state, g.q, d.snapshot, framework.GroupAttempt{
 		Placements: g.placements,
 		Try: func(p *framework.Placement) (framework.Placed, *framework.Status) {
@@ -28,6 +33,7 @@ func (g *groupSearch) makeRoom(ctx context.Context, out *Decision) error {
 		},
 		Judge: d.judge,
 	})
+	g.watch.madeRoom(begun, st.Code())
 	if st.Code() == framework.Error {
 		return st.Err()
 	}

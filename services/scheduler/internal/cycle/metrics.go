@@ -36,6 +36,7 @@ type counters struct {
 	tries    metric.Float64Histogram
 	point    metric.Float64Histogram
 	plugin   metric.Float64Histogram
+	rooms    metric.Int64Counter
 	victims  metric.Float64Histogram
 
 	results    map[string]metric.MeasurementOption
@@ -63,6 +64,7 @@ func newCounters(profile string) *counters {
 		plugin: metrics.Histogram("scheduler_plugin_execution_duration_seconds",
 			"How long a plugin took at an extension point; per node on average where it looks at each. One attempt in ten is measured.",
 			metrics.Exponential(0.00001, 1.5, 20)),
+		rooms:   metrics.Counter("scheduler_preemption_attempts_total", "How often room was sought for a pod or gang that fits nowhere."),
 		victims: metrics.Histogram("scheduler_preemption_victims", "How many pods gave way to a pod or gang for which room was made.", metrics.Exponential(1, 2, 7)),
 		results: map[string]metric.MeasurementOption{},
 		points:  map[string]*[codes]metric.MeasurementOption{},
@@ -81,7 +83,7 @@ func newCounters(profile string) *counters {
 	for p := range points {
 		m.addPoint(p.String())
 	}
-	for _, p := range []string{runtime.WaitOnPermit, runtime.PreBind, runtime.Bind, runtime.PostBind} {
+	for _, p := range []string{runtime.PodGroupPostFilter, runtime.WaitOnPermit, runtime.PreBind, runtime.Bind, runtime.PostBind} {
 		m.addPoint(p)
 	}
 	return m
@@ -133,8 +135,15 @@ func (m *counters) extension(point string, took time.Duration, code framework.Co
 // watched counts what was noted of an attempt. It is for the cycle's goroutine only.
 func (m *counters) watched(w *Watch) {
 	ctx := context.Background()
+	if s := &w.room; !s.begun.IsZero() {
+		m.extension(runtime.PodGroupPostFilter, s.took, s.code)
+		m.rooms.Add(ctx, 1)
+	}
 	for i := range w.pods {
 		p := &w.pods[i]
+		if !p.points[postFilter].begun.IsZero() {
+			m.rooms.Add(ctx, 1)
+		}
 		for at := range points {
 			if s := &p.points[at]; !s.begun.IsZero() {
 				m.point.Record(ctx, s.took.Seconds(), m.points[at.String()][s.code])

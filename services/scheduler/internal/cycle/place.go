@@ -245,7 +245,7 @@ func pick(positions []int32, scores []int64, start int32) int32 {
 
 // postFilter gives plugins the chance to make room. Members of a gang are not preempted for one by one.
 func (d *Decider) postFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, may bool, fail *fitError, w *podWatch) error {
-	if !may {
+	if !may || !d.fw.MakesRoom() {
 		return nil
 	}
 	begun := w.begin()

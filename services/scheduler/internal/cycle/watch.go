@@ -34,6 +34,8 @@ type Watch struct {
 	Measure func(*framework.PodInfo) bool
 
 	pods []podWatch
+	// room is the attempt to make room for a group.
+	room step
 }
 
 // podWatch is what is noted about one pod. All methods bear nil.
@@ -61,6 +63,7 @@ type step struct {
 func (w *Watch) reset() {
 	clear(w.pods)
 	w.pods = w.pods[:0]
+	w.room = step{}
 }
 
 func (w *Watch) pod(pod *framework.PodInfo, state *framework.CycleState) *podWatch {
@@ -74,6 +77,13 @@ func (w *Watch) pod(pod *framework.PodInfo, state *framework.CycleState) *podWat
 	}
 	w.pods = append(w.pods, p)
 	return &w.pods[len(w.pods)-1]
+}
+
+// madeRoom notes that room was sought for a group.
+func (w *Watch) madeRoom(begun time.Time, code framework.Code) {
+	if w != nil {
+		w.room = step{begun, time.Since(begun), code}
+	}
 }
 
 func (p *podWatch) measures() bool { return p != nil && p.state != nil }

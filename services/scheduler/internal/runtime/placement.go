@@ -128,6 +128,9 @@ func (f *Framework) RankPlacements(state *framework.CycleState, group *framework
 	return total, nil
 }
 
+// MakesRoomForGroups reports whether there is a plugin that RunPodGroupPostFilter asks.
+func (f *Framework) MakesRoomForGroups() bool { return len(f.podGroupPostFilter) > 0 }
+
 // RunPodGroupPostFilter asks plugins to make room for a group until one succeeds, or says that nothing helps. Reasons add up.
 func (f *Framework) RunPodGroupPostFilter(ctx context.Context, state *framework.CycleState, group *framework.Queued, nodes *framework.Snapshot, attempt framework.GroupAttempt) (*framework.PodGroupPostFilterResult, *framework.Status) {
 	var (

@@ -7,6 +7,9 @@ import (
 	"trireme.dev/services/scheduler/framework"
 )
 
+// MakesRoom reports whether there is a plugin that RunPostFilter asks.
+func (f *Framework) MakesRoom() bool { return len(f.postFilter) > 0 }
+
 // RunPostFilter asks plugins to make room until one succeeds, or says that nothing helps. Reasons add up.
 func (f *Framework) RunPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, rejected *framework.Verdicts) (*framework.PostFilterResult, *framework.Status) {
 	var (
