@@ -42,6 +42,7 @@ func testCluster(t *testing.T, e *engine) {
 		{"readme", readme},
 		{"jaeger", jaegerAnswers},
 		{"gang", gang},
+		{"why and plan", whyAndPlan},
 		{"deployment", deployment},
 		{"gang talks", gangTalks},
 		{"one trace", oneTrace},

@@ -42,6 +42,30 @@ spec:
 	return text
 }
 
+// whyAndPlan: the gateway passes both questions on to the scheduler in its container. The example gang has 8 of the 16 GPUs.
+func whyAndPlan(t *testing.T, p *project) {
+	p.trireme(t, "run", "greedy", "--image=trireme.dev/gpu-worker:latest", "--gpus=16")
+	p.trireme(t, "wait", "pod/greedy", "--for=condition=PodScheduled=False")
+	const fix = "Add a node with 16 nvidia.com/gpu or ask for at most 8 nvidia.com/gpu: both nodes have too few nvidia.com/gpu."
+	if out := p.trireme(t, "why", "greedy"); !strings.HasPrefix(out, fix+"\n") {
+		t.Errorf("trireme why greedy, want %q first in\n%s", fix, out)
+	}
+	p.trireme(t, "delete", "pod", "greedy")
+
+	p.write(t, "talking.yaml", talking(4))
+	out := p.trireme(t, "plan", "-f", "talking.yaml")
+	if !strings.Contains(out, "talking-3") || !strings.Contains(out, "All 4 would be placed.") {
+		t.Errorf("trireme plan of a gang that fits:\n%s", out)
+	}
+	p.write(t, "talking.yaml", talking(5))
+	if out, err := p.tryTrireme("plan", "-f", "talking.yaml"); err == nil || !strings.Contains(out, "4 fit") {
+		t.Errorf("trireme plan of a gang too large by one: %v\n%s", err, out)
+	}
+	if left := p.pods(t, "app=talking"); len(left) > 0 {
+		t.Errorf("plans left pods: %v", left)
+	}
+}
+
 // gangTalks: the members of a gang over both nodes reach each other by address, each from each.
 func gangTalks(t *testing.T, p *project) {
 	p.trireme(t, "image", "load", filepath.Join(p.root, "build", "images", "busybox.tar"))
@@ -139,8 +163,13 @@ func (p *project) servicesOf(id string) ([]string, error) {
 // apply writes a manifest into the clone and applies it.
 func (p *project) apply(t *testing.T, name, manifest string) {
 	t.Helper()
+	p.write(t, name, manifest)
+	p.trireme(t, "apply", "-f", name)
+}
+
+func (p *project) write(t *testing.T, name, manifest string) {
+	t.Helper()
 	if err := os.WriteFile(filepath.Join(p.clone, name), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.trireme(t, "apply", "-f", name)
 }
