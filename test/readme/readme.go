@@ -1,10 +1,11 @@
-// Package readme runs the commands that README.md shows, so that what a reader types is what the tests have run. Every
+// Package readme runs the commands that a README shows, so that what a reader types is what the tests have run. Every
 // shell block of the document carries a mark on the line before it: which kind of cluster it is run on, or why it is not.
 //
 //	<!-- run: sim -->
 //	<!-- not run: starts a cluster and stays -->
 //
-// A line whose comment says "Ctrl-C ends it" follows something without end; it is run for three seconds.
+// A line whose comment says "Ctrl-C ends it" follows something without end; it is run for three seconds. What a block leaves
+// in the background ends with it.
 package readme
 
 import (
@@ -19,6 +20,10 @@ import (
 
 // follow is how many seconds a command without end is run.
 const follow = 3
+
+const prologue = `set -euo pipefail
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+`
 
 // Block is one shell block of a document.
 type Block struct {
@@ -65,7 +70,7 @@ func Blocks(name string, text []byte) ([]Block, error) {
 // Run executes the block in dir as one script that stops at the first command that fails, and returns what it printed.
 // replace turns names of the reader's machine into those of the test's, pairs as for strings.NewReplacer.
 func (b Block) Run(ctx context.Context, dir string, env, replace []string) (string, error) {
-	cmd := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail\n"+strings.NewReplacer(replace...).Replace(script(b.Script)))
+	cmd := exec.CommandContext(ctx, "bash", "-c", prologue+strings.NewReplacer(replace...).Replace(script(b.Script)))
 	cmd.Dir, cmd.Env = dir, env
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,8 +1,10 @@
 package readme
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestBlocksHaveMarks(t *testing.T) {
@@ -28,6 +30,16 @@ func TestRunStopsAtTheFirstFailure(t *testing.T) {
 	b := Block{Line: 7, Script: "echo HERE\nfalse\necho never\n"}
 	out, err := b.Run(t.Context(), t.TempDir(), nil, []string{"HERE", "there"})
 	if err == nil || !strings.Contains(err.Error(), "line 7") || out != "there\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// TestRunEndsWhatIsInTheBackground, or the block's output would not end.
+func TestRunEndsWhatIsInTheBackground(t *testing.T) {
+	b := Block{Script: "sleep 1000 &\necho done\nfalse\n"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if out, err := b.Run(ctx, t.TempDir(), nil, nil); err == nil || out != "done\n" || ctx.Err() != nil {
 		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -15,7 +15,7 @@ const glossaryRows = 50
 // documents are the pages for people.
 func (t *tree) documents() []string {
 	return slices.DeleteFunc(slices.Clone(t.paths), func(p string) bool {
-		return path.Ext(p) != ".md" || path.Dir(p) != "." && !under(p, "docs", "tools")
+		return path.Ext(p) != ".md" || path.Dir(p) != "." && !under(p, "docs", "tools", "examples")
 	})
 }
 
