@@ -47,6 +47,8 @@ func TestWhatCallersAreToldThatTheyMayDo(t *testing.T) {
 		{"node", &question{Verb: "update", Resource: "nodes", Subresource: "status", Name: "b"}, `node "a" may write no other node`},
 		{"scheduler", &question{Verb: "create", Resource: "pods", Subresource: "binding", Namespace: "default"}, ""},
 		{"scheduler", &question{Verb: "create", Resource: "pods", Namespace: "default"}, `User "system:trireme-scheduler" cannot create resource "pods"`},
+		{"scheduler", &question{Verb: "patch", Group: "scheduling.k8s.io", Resource: "podgroups", Subresource: "status", Namespace: "default", Name: "g"}, ""},
+		{"scheduler", &question{Verb: "patch", Group: "scheduling.k8s.io", Resource: "podgroups", Namespace: "default", Name: "g"}, `cannot patch resource "podgroups"`},
 		{"scheduler", &question{Verb: "list", Resource: "secrets"}, `cannot list resource "secrets" in API group "" at the cluster scope`},
 		{"scheduler", &question{Verb: "list", Resource: "*"}, `cannot list resource "*"`},
 		{"scheduler", &question{Verb: "list", Resource: "pods"}, ""},

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -77,6 +78,62 @@ func TestTopologyIsKept(t *testing.T) {
 			t.Errorf("pod %s is on node %s", name, node)
 		}
 	}
+}
+
+// TestGroupPreemptedAsAWhole says so beside its other condition, and no more once it is scheduled anew. A group whose pods may go
+// one by one says nothing.
+func TestGroupPreemptedAsAWhole(t *testing.T) {
+	c := newCluster(t)
+	if _, err := client.For[*schedulingv1.PriorityClass](c.conn).Create(c.ctx, &schedulingv1.PriorityClass{
+		Metadata: &metav1.ObjectMeta{Name: "high"}, Value: proto.Int32(1000),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.node("n1", map[string]string{"nvidia.com/gpu": "4"})
+	members := func(group string) {
+		for i := range 2 {
+			p := pod(fmt.Sprintf("%s-%d", group, i), inGroup(group, 1))
+			p.Spec.TerminationGracePeriodSeconds = proto.Int64(0)
+			c.create(p)
+		}
+	}
+	for group, mode := range map[string]*schedulingv1.DisruptionMode{
+		"whole": {All: &schedulingv1.AllDisruptionMode{}}, "parts": {Single: &schedulingv1.SingleDisruptionMode{}},
+	} {
+		if _, err := client.For[*schedulingv1.PodGroup](c.conn).Create(c.ctx, &schedulingv1.PodGroup{
+			Metadata: &metav1.ObjectMeta{Name: group, Namespace: "default"},
+			Spec: &schedulingv1.PodGroupSpec{
+				SchedulingPolicy: &schedulingv1.PodGroupSchedulingPolicy{Gang: &schedulingv1.GangSchedulingPolicy{MinCount: 2}}, DisruptionMode: mode,
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		members(group)
+	}
+	c.schedule(nil)
+	says := func(group string, want ...string) {
+		t.Helper()
+		await(c, fmt.Sprintf("pod group %s to say %q", group, want), func(groups map[string]*schedulingv1.PodGroup) bool {
+			var got []string
+			for _, cond := range groups[group].GetStatus().GetConditions() {
+				got = append(got, cond.GetType()+"="+cond.GetStatus()+" "+cond.GetReason())
+			}
+			return slices.Equal(slices.Sorted(slices.Values(got)), want)
+		})
+	}
+	const scheduled = "PodGroupInitiallyScheduled=True Scheduled"
+	says("whole", scheduled)
+	says("parts", scheduled)
+	large := pod("large", gpus(4))
+	large.Spec.PriorityClassName = proto.String("high")
+	c.create(large)
+	c.awaitBound("large")
+	says("whole", "DisruptionTarget=True PreemptionByScheduler", scheduled)
+	says("parts", scheduled)
+	c.delete("large")
+	members("whole")
+	c.awaitBound("whole-0", "whole-1")
+	says("whole", "DisruptionTarget=False Scheduled", scheduled)
 }
 
 // atPreBind runs something before the first binding of all.

@@ -1,7 +1,7 @@
 package framework
 
-// The condition that tells of a pod that it is being taken away for the sake of others, and its reason where the scheduler
-// does it.
+// The condition that tells of a pod, or of a group as a whole, that it is being taken away for the sake of others, and its reason
+// where the scheduler does it.
 const (
 	ConditionDisruptionTarget   = "DisruptionTarget"
 	ReasonPreemptionByScheduler = "PreemptionByScheduler"

@@ -8,6 +8,7 @@ import (
 	"trireme.dev/client"
 	"trireme.dev/client/selector"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 )
 
 // Handle is what a plugin may use of the scheduler that runs it.
@@ -100,4 +101,7 @@ type Evictor interface {
 	// Evict marks the victim as one that is preempted by the scheduler, for the reason in message, and deletes it. It blocks
 	// until the gateway has answered; that the victim is gone already is a success.
 	Evict(ctx context.Context, victim *PodInfo, message string) error
+	// MarkGroup says in the status of a group that its pods are about to be preempted as a whole, for the reason in message. It
+	// blocks as Evict does; that the group is gone already is a success.
+	MarkGroup(ctx context.Context, group *schedulingv1.PodGroup, message string) error
 }

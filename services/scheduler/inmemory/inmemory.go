@@ -179,6 +179,9 @@ func (e evictor) Evict(_ context.Context, victim *framework.PodInfo, _ string) e
 	return nil
 }
 
+// MarkGroup implements framework.Evictor: there is no status here that it could be said in.
+func (evictor) MarkGroup(context.Context, *schedulingv1.PodGroup, string) error { return nil }
+
 // confirm is the watch: it tells what was bound.
 func (s *Scheduler) confirm(ctx context.Context) error {
 	for {

@@ -17,6 +17,7 @@ import (
 	"trireme.dev/client"
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	recordv1 "trireme.dev/proto/gen/trireme/record/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/chain"
 	"trireme.dev/services/scheduler/internal/intake"
@@ -53,6 +54,9 @@ func (nobody) Bind(context.Context, []*corev1.Binding) error { return errReplay 
 
 // Evict implements framework.Evictor.
 func (nobody) Evict(context.Context, *framework.PodInfo, string) error { return errReplay }
+
+// MarkGroup implements framework.Evictor.
+func (nobody) MarkGroup(context.Context, *schedulingv1.PodGroup, string) error { return errReplay }
 
 // decode is the object of a change.
 func decode(c *recordv1.Change) (client.Object, error) {

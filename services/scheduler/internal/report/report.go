@@ -22,6 +22,7 @@ import (
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
+	"trireme.dev/services/scheduler/framework"
 )
 
 // Reasons of the condition PodScheduled while it is False, and of the condition of a group.
@@ -138,7 +139,8 @@ func (r *Reporter) Pod(pod *corev1.Pod, v Verdict) {
 	r.add(k, report{pod: pod, verdict: v})
 }
 
-// Group sets the group's condition. Once True it stays so.
+// Group sets the group's condition. Once True it stays so. A group whose pods were preempted as a whole is no more about to go
+// once it is scheduled anew.
 func (r *Reporter) Group(group *schedulingv1.PodGroup, v Verdict) {
 	if group == nil {
 		return
@@ -275,7 +277,11 @@ func setPodCondition(pod *corev1.Pod, v Verdict) bool {
 
 func (r *Reporter) writeGroup(ctx context.Context, group *schedulingv1.PodGroup, v Verdict) error {
 	group = proto.CloneOf(group)
-	if !setGroupCondition(group, v) {
+	changed := setGroupCondition(group, v)
+	if v.Scheduled && endDisruption(group, v) {
+		changed = true
+	}
+	if !changed {
 		return nil
 	}
 	_, err := r.groups.UpdateStatus(ctx, group)
@@ -307,6 +313,16 @@ func setGroupCondition(group *schedulingv1.PodGroup, v Verdict) bool {
 		ObservedGeneration: group.GetMetadata().GetGeneration(),
 	})
 	return true
+}
+
+func endDisruption(group *schedulingv1.PodGroup, v Verdict) bool {
+	for _, c := range group.Status.Conditions {
+		if c.GetType() == framework.ConditionDisruptionTarget && c.GetStatus() == statusTrue {
+			c.Status, c.Reason, c.Message, c.LastTransitionTime = statusFalse, v.Reason, v.Message, timestamppb.Now()
+			return true
+		}
+	}
+	return false
 }
 
 func statusOf(v Verdict) string {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/scheduler/framework"
 )
 
@@ -186,7 +187,7 @@ type preemptor struct {
 	what string // for people
 }
 
-// takeAway takes the victims away, the last of them after the others. Until then the preemptor is not tried; then it waits for
+// takeAway takes the victims away, the last of them after the others; groups that go as a whole say so before. Until then the preemptor is not tried; then it waits for
 // the last one's end, which no event can come too early for.
 func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []framework.Member) {
 	if p.handle.Evictor() == nil || len(victims) == 0 {
@@ -197,8 +198,15 @@ func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []framework
 	p.mu.Unlock()
 	// What was begun is finished even where the scheduler stops leading meanwhile: half of it would be worth nothing.
 	ctx = context.WithoutCancel(ctx)
-	last := len(victims) - 1
-	p.handle.Beside(by.pods[0], func() error { return p.evictAll(ctx, by, victims[:last]) }, func(err error) {
+	wholes, last := p.wholeGroups(victims), len(victims)-1
+	p.handle.Beside(by.pods[0], func() error {
+		for _, g := range wholes {
+			if err := p.handle.Evictor().MarkGroup(ctx, g, p.reason()); err != nil {
+				return err
+			}
+		}
+		return p.evictAll(ctx, by, victims[:last])
+	}, func(err error) {
 		p.mu.Lock()
 		delete(p.making, by.id)
 		p.mu.Unlock()
@@ -212,6 +220,25 @@ func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []framework
 			}
 		})
 	})
+}
+
+// wholeGroups are those of the victims' groups that go as a whole.
+func (p *Plugin) wholeGroups(victims []framework.Member) []*schedulingv1.PodGroup {
+	groups := p.groups()
+	var out []*schedulingv1.PodGroup
+	seen := map[framework.GroupKey]bool{}
+	for _, v := range victims {
+		if key, ok := v.Pod.Group(); ok && !seen[key] && groups.whole(key) {
+			seen[key] = true
+			out = append(out, groups.get(key))
+		}
+	}
+	return out
+}
+
+// reason is why victims go, in the words of Kubernetes.
+func (p *Plugin) reason() string {
+	return p.handle.Profile() + ": preempting to accommodate a higher priority pod"
 }
 
 // failed has the preemptor try again, now that room was not made.
@@ -255,7 +282,7 @@ func (p *Plugin) evict(ctx context.Context, by preemptor, victim *framework.PodI
 	if p.handle.CancelBinding(victim.UID(), "preempted") {
 		return nil
 	}
-	if err := p.handle.Evictor().Evict(ctx, victim, p.handle.Profile()+": preempting to accommodate a higher priority pod"); err != nil {
+	if err := p.handle.Evictor().Evict(ctx, victim, p.reason()); err != nil {
 		return err
 	}
 	p.handle.Event(victim.Pod, "Normal", "Preempted", "Preempted by "+by.what)

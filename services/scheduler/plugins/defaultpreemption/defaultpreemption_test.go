@@ -15,6 +15,7 @@ import (
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
 	policyv1 "trireme.dev/proto/gen/trireme/policy/v1"
+	schedulingv1 "trireme.dev/proto/gen/trireme/scheduling/v1"
 	"trireme.dev/services/scheduler/framework"
 	"trireme.dev/services/scheduler/internal/runtime"
 	"trireme.dev/services/scheduler/plugins"
@@ -29,6 +30,7 @@ type shape struct {
 	priority int32
 	start    int64
 	guarded  bool // by the budget
+	group    string
 }
 
 func (s shape) pod(t interface{ Fatal(...any) }, node string) *framework.PodInfo {
@@ -36,10 +38,15 @@ func (s shape) pod(t interface{ Fatal(...any) }, node string) *framework.PodInfo
 	if s.guarded {
 		labels["guarded"] = "yes"
 	}
+	var group *corev1.PodSchedulingGroup
+	if s.group != "" {
+		group = &corev1.PodSchedulingGroup{PodGroupName: proto.String(s.group)}
+	}
 	info, err := framework.NewPodInfo(&corev1.Pod{
 		Metadata: &metav1.ObjectMeta{Namespace: "one", Name: s.name, Uid: s.name, Labels: labels},
 		Spec: &corev1.PodSpec{
-			NodeName: proto.String(node), Priority: proto.Int32(s.priority),
+			SchedulingGroup: group,
+			NodeName:        proto.String(node), Priority: proto.Int32(s.priority),
 			Containers: []*corev1.Container{{Resources: &corev1.ResourceRequirements{Requests: map[string]string{"cpu": fmt.Sprint(s.cpu)}}}},
 		},
 		Status: &corev1.PodStatus{StartTime: &timestamppb.Timestamp{Seconds: s.start}},
@@ -50,10 +57,19 @@ func (s shape) pod(t interface{ Fatal(...any) }, node string) *framework.PodInfo
 	return info
 }
 
-// evictor remembers whom it evicted, and fails for those it is told to.
+// evictor remembers whom it evicted, and which groups it marked, and fails for those it is told to.
 type evictor struct {
 	gone  chan string
 	fails map[string]bool
+}
+
+func (e *evictor) MarkGroup(_ context.Context, group *schedulingv1.PodGroup, _ string) error {
+	name := "group " + group.GetMetadata().GetName()
+	if e.fails[name] {
+		return fmt.Errorf("mark %s: out of order", name)
+	}
+	e.gone <- name
+	return nil
 }
 
 func (e *evictor) Evict(_ context.Context, victim *framework.PodInfo, _ string) error {
@@ -72,7 +88,7 @@ type world struct {
 	activated []string
 }
 
-func newWorld(t interface{ Fatal(...any) }, nodes []*corev1.Node, pods []*framework.PodInfo, allowed int32, e framework.Evictor) *world {
+func newWorld(t interface{ Fatal(...any) }, nodes []*corev1.Node, pods []*framework.PodInfo, allowed int32, e framework.Evictor, groups ...*schedulingv1.PodGroup) *world {
 	s, err := framework.NewSnapshot(nodes, pods)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +101,10 @@ func newWorld(t interface{ Fatal(...any) }, nodes []*corev1.Node, pods []*framew
 	w := &world{snapshot: s}
 	w.fw, err = runtime.New(plugins.Default("default-scheduler"), runtime.Deps{
 		Evictor: e,
-		Objects: map[string]any{"PodDisruptionBudget": plugintest.List[*policyv1.PodDisruptionBudget]{budget}},
+		Objects: map[string]any{
+			"PodDisruptionBudget": plugintest.List[*policyv1.PodDisruptionBudget]{budget},
+			"PodGroup":            plugintest.List[*schedulingv1.PodGroup](groups),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -304,6 +323,45 @@ func TestFailedEvictionActivates(t *testing.T) {
 			t.Errorf("activated %v, want new", w.activated)
 		}
 	})
+}
+
+// TestGroupThatGoesAsAWholeIsMarked before any of its pods goes, once; one whose pods may go one by one is not. Where it cannot
+// be, nobody goes.
+func TestGroupThatGoesAsAWholeIsMarked(t *testing.T) {
+	all := &schedulingv1.DisruptionMode{All: &schedulingv1.AllDisruptionMode{}}
+	single := &schedulingv1.DisruptionMode{Single: &schedulingv1.SingleDisruptionMode{}}
+	for _, tc := range []struct {
+		name  string
+		mode  *schedulingv1.DisruptionMode
+		fails bool
+		want  []string
+	}{
+		{"as a whole", all, false, []string{"group g", "a", "b"}},
+		{"one by one", single, false, []string{"a", "b"}},
+		{"it fails", all, true, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &evictor{gone: make(chan string, 9), fails: map[string]bool{"group g": tc.fails}}
+				w := newWorld(t, []*corev1.Node{node("n")}, []*framework.PodInfo{
+					shape{name: "a", cpu: 2, priority: 1, group: "g"}.pod(t, "n"), shape{name: "b", cpu: 2, group: "g"}.pod(t, "n"),
+				}, 0, e, &schedulingv1.PodGroup{
+					Metadata: &metav1.ObjectMeta{Namespace: "one", Name: "g"}, Spec: &schedulingv1.PodGroupSpec{DisruptionMode: tc.mode},
+				})
+				if _, _, st := w.attempt(t, shape{name: "new", cpu: 4, priority: 9}.pod(t, "")); !st.IsSuccess() {
+					t.Fatal(st)
+				}
+				synctest.Wait()
+				var got []string
+				for len(e.gone) > 0 {
+					got = append(got, <-e.gone)
+				}
+				if !slices.Equal(got, tc.want) || tc.fails != slices.Equal(w.activated, []string{"new"}) {
+					t.Errorf("%q, want %q; activated %v", got, tc.want, w.activated)
+				}
+			})
+		})
+	}
 }
 
 // TestIneligible: who may not preempt says so.
