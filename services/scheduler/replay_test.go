@@ -238,6 +238,7 @@ func recordSmall(t *testing.T) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
+		synctest.Wait() // or the first step, that it has nothing to do, would come before the nodes at one time and not at another
 		for _, name := range []string{"n1", "n2"} {
 			s.Node(nil, &corev1.Node{
 				Metadata: &metav1.ObjectMeta{Name: name, Labels: map[string]string{framework.LabelHostname: name}},
@@ -315,7 +316,7 @@ func TestReplayShowsTheFirstDifference(t *testing.T) {
 	f.Close()
 	var out strings.Builder
 	same, err := Replay(changed, "", &out)
-	want := regexp.MustCompile(`^0 decisions as recorded, then entry 4, at byte \d+, came out otherwise
+	want := regexp.MustCompile(`^0 decisions as recorded, then entry 5, at byte \d+, came out otherwise
 - [0-9:.]+ attempt 1 at default/a: default/a → n1
 \+ [0-9:.]+ attempt 1 at default/a: default/a → n2
 $`)
