@@ -71,3 +71,46 @@ func TestStartTimeOfBoundPodIsSeen(t *testing.T) {
 		t.Errorf("%d ready, %d in backoff, %d unschedulable; want the one that waits to be unschedulable", active, backoff, pool)
 	}
 }
+
+// TestNodeChange: the kinds of update that Kubernetes' scheduler tells apart; what none of them names wakes nobody.
+func TestNodeChange(t *testing.T) {
+	base := &corev1.Node{
+		Metadata: &metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "1"}, Annotations: map[string]string{"a": "1"}},
+		Spec:     &corev1.NodeSpec{Taints: []*corev1.Taint{{Key: "k", Effect: "NoSchedule"}}},
+		Status: &corev1.NodeStatus{
+			Allocatable: map[string]string{"cpu": "4"}, Capacity: map[string]string{"cpu": "4"},
+			Conditions: []*corev1.NodeCondition{{Type: "Ready", Status: "True", Reason: "r"}},
+		},
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Node)
+		want   framework.Action
+	}{
+		{"nothing", func(*corev1.Node) {}, 0},
+		{"allocatable", func(n *corev1.Node) { n.Status.Allocatable["cpu"] = "8" }, framework.UpdateNodeAllocatable},
+		{"capacity alone", func(n *corev1.Node) { n.Status.Capacity["cpu"] = "8" }, 0},
+		{"a label", func(n *corev1.Node) { n.Metadata.Labels["a"] = "2" }, framework.UpdateNodeLabel},
+		{"a label less", func(n *corev1.Node) { delete(n.Metadata.Labels, "a") }, framework.UpdateNodeLabel},
+		{"an annotation", func(n *corev1.Node) { n.Metadata.Annotations["b"] = "1" }, framework.UpdateNodeAnnotation},
+		{"a taint goes", func(n *corev1.Node) { n.Spec.Taints = nil }, framework.UpdateNodeTaint},
+		{"a taint's effect", func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }, framework.UpdateNodeTaint},
+		{"a cordon", func(n *corev1.Node) { n.Spec.Unschedulable = proto.Bool(true) }, framework.UpdateNodeTaint},
+		{"a condition's status", func(n *corev1.Node) { n.Status.Conditions[0].Status = "False" }, framework.UpdateNodeCondition},
+		{"a condition's reason alone", func(n *corev1.Node) { n.Status.Conditions[0].Reason = "q" }, 0},
+		{"a condition's heartbeat alone", func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = timestamppb.New(time.Unix(1, 0)) }, 0},
+		{"a condition more", func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, &corev1.NodeCondition{Type: "DiskPressure", Status: "False"})
+		}, framework.UpdateNodeCondition},
+		{"two kinds at once", func(n *corev1.Node) {
+			n.Metadata.Labels["a"] = "2"
+			n.Status.Allocatable["cpu"] = "8"
+		}, framework.UpdateNodeLabel | framework.UpdateNodeAllocatable},
+	} {
+		after := proto.CloneOf(base)
+		tc.change(after)
+		if got := nodeChange(base, after); got != tc.want {
+			t.Errorf("%s: %b, want %b", tc.name, got, tc.want)
+		}
+	}
+}

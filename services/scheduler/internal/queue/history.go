@@ -182,11 +182,7 @@ func (e *entity) reason(part, event string) string {
 	return event
 }
 
-func (e *entity) refusers() []string {
-	all := maps.Clone(e.rejectedBy)
-	maps.Copy(all, e.pendingBy)
-	return slices.Sorted(maps.Keys(all))
-}
+func (e *entity) refusers() []string { return slices.Sorted(maps.Keys(e.rejectedBy)) }
 
 // Pending counts the pods that wait, by part.
 func (q *Queue) Pending() map[string]int {

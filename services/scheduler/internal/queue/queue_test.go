@@ -236,7 +236,7 @@ func TestEventInFlight(t *testing.T) {
 		backoff int
 	}{
 		{"queue", Outcome{Rejected: true, Plugins: []string{"Fit"}}, false, 0, 1},
-		{"pending goes straight on", Outcome{Rejected: true, Pending: []string{"Fit"}}, false, 1, 0},
+		{"pending goes straight on", Outcome{Rejected: true, Plugins: []string{"Fit"}, Pending: []string{"Fit"}}, false, 1, 0},
 		{"not registered", Outcome{Rejected: true, Plugins: []string{"Outside"}}, false, 0, 0},
 		{"its own doing", Outcome{Rejected: true, Plugins: []string{"Fit"}}, true, 0, 0},
 		{"no plugin: time", Outcome{Rejected: true}, false, 0, 1},
