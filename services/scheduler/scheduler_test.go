@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -24,8 +23,6 @@ import (
 	"trireme.dev/services/apiserver/apitest"
 	"trireme.dev/services/scheduler/framework"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // cluster is a real gateway with nodes that nobody runs anything on.
 type cluster struct {
