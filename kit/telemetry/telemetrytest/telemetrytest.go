@@ -72,6 +72,23 @@ func (s *Spans) Ended() []Span {
 	return out
 }
 
+// AllEnded waits until every span that has begun has ended, and returns them in order of their starts: a server's span may
+// end after its caller has the answer.
+func (s *Spans) AllEnded(t testing.TB) []Span {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		begun := len(s.recorder.Started())
+		if all := s.Ended(); len(all) >= begun {
+			return all
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("of %d spans only these end: %q", begun, Paths(s.Ended()))
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
 // Metrics reads what instruments have counted.
 type Metrics struct{ reader *sdkmetric.ManualReader }
 

@@ -70,7 +70,7 @@ func TestAPodMadeByHandContinuesItsRequest(t *testing.T) {
 	}
 	served := createPod + "/" + createPod
 	want := []string{createPod, served, served + "/Admission", served + "/Authentication", served + "/Authorization", served + "/Txn"}
-	if got := telemetrytest.Paths(telemetrytest.Of(spans.Ended(), sc.TraceID().String())); !slices.Equal(got, want) {
+	if got := telemetrytest.Paths(telemetrytest.Of(spans.AllEnded(t), sc.TraceID().String())); !slices.Equal(got, want) {
 		t.Errorf("spans %q, want %q", got, want)
 	}
 
@@ -90,12 +90,12 @@ func TestAPodOfAControllerHasATraceOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	sc := tracing.SpanContext(p.GetMetadata())
-	mine := telemetrytest.Of(spans.Ended(), sc.TraceID().String())
+	mine := telemetrytest.Of(spans.AllEnded(t), sc.TraceID().String())
 	if got, want := telemetrytest.Paths(mine), []string{"CreatePod", "CreatePod/Admission", "CreatePod/Txn"}; !slices.Equal(got, want) {
 		t.Fatalf("spans %q, want %q", got, want)
 	}
 	caller, linked := tracing.SpanContext(&metav1.ObjectMeta{TraceContext: fromOutside}).TraceID(), false
-	for _, s := range spans.Ended() {
+	for _, s := range spans.AllEnded(t) {
 		switch {
 		case s.Name == "CreatePod":
 			if len(s.Links) != 1 || s.Links[0].TraceID() != caller || s.Parent != "" || s.Attributes["k8s.pod.name"] != "a" {
@@ -124,7 +124,7 @@ func TestWhatApplyCreatesIsTraced(t *testing.T) {
 	}
 	p := apply(t.Context(), "a", "x:1")
 	sc := tracing.SpanContext(p.GetMetadata())
-	mine := telemetrytest.Of(spans.Ended(), sc.TraceID().String())
+	mine := telemetrytest.Of(spans.AllEnded(t), sc.TraceID().String())
 	if got, want := telemetrytest.Paths(mine), []string{"CreatePod", "CreatePod/Admission", "CreatePod/Txn"}; !slices.Equal(got, want) {
 		t.Errorf("spans %q, want %q", got, want)
 	}
@@ -137,7 +137,7 @@ func TestWhatApplyCreatesIsTraced(t *testing.T) {
 	if again := apply(t.Context(), "a", "x:2"); again.GetMetadata().GetTraceContext() != p.GetMetadata().GetTraceContext() {
 		t.Errorf("after a change the pod carries %s, before %s", again.GetMetadata().GetTraceContext(), p.GetMetadata().GetTraceContext())
 	}
-	if now := telemetrytest.Of(spans.Ended(), sc.TraceID().String()); len(now) != len(mine) {
+	if now := telemetrytest.Of(spans.AllEnded(t), sc.TraceID().String()); len(now) != len(mine) {
 		t.Errorf("after a change %d spans, before %d", len(now), len(mine))
 	}
 	// A caller's trace goes on.
@@ -170,7 +170,7 @@ func TestWhatBeginsNoTrace(t *testing.T) {
 		t.Errorf("a pod that was only tried carries %q", p.GetMetadata().GetTraceContext())
 	}
 	marked := false
-	for _, span := range spans.Ended() {
+	for _, span := range spans.AllEnded(t) {
 		if !slices.Contains([]string{createPod, "Authentication", "Authorization", "Admission"}, span.Name) {
 			t.Errorf("unexpected span %+v", span)
 		}
@@ -220,7 +220,7 @@ func TestTracesOfUpdatesAndBindings(t *testing.T) {
 	}
 	// The call belongs to another trace; the pod's says when it was committed all the same.
 	commits := 0
-	for _, span := range telemetrytest.Of(spans.Ended(), tracing.SpanContext(m).TraceID().String()) {
+	for _, span := range telemetrytest.Of(spans.AllEnded(t), tracing.SpanContext(m).TraceID().String()) {
 		if span.Name == "Txn" {
 			commits++
 		}
@@ -237,8 +237,8 @@ func TestUnsampledObjectsSaySo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := p.GetMetadata(); tracing.Sampled(m) || m.GetTraceTime() != nil || !tracing.SpanContext(m).IsValid() || len(spans.Ended()) > 0 {
-		t.Errorf("carries %v, spans %v", m, spans.Ended())
+	if m := p.GetMetadata(); tracing.Sampled(m) || m.GetTraceTime() != nil || !tracing.SpanContext(m).IsValid() || len(spans.AllEnded(t)) > 0 {
+		t.Errorf("carries %v, spans %v", m, spans.AllEnded(t))
 	}
 }
 
