@@ -33,9 +33,9 @@ func awaitSpans(t *testing.T, r *telemetrytest.Spans, trace, name string, n int)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		spans := slices.DeleteFunc(r.Ended(), func(s telemetrytest.Span) bool { return s.Trace != trace })
+		spans := telemetrytest.Of(r.Ended(), trace)
 		if len(named(spans, name)) >= n {
-			return spans
+			return telemetrytest.Of(r.AllEnded(t), trace)
 		}
 		select {
 		case <-tick.C:
