@@ -125,7 +125,8 @@ func linked(from, to telemetrytest.Span) bool {
 	return slices.ContainsFunc(from.Links, func(sc trace.SpanContext) bool { return sc.SpanID().String() == to.ID })
 }
 
-// noGap holds that what lies flat in a pod's trace leaves no time unexplained.
+// noGap holds that what lies flat in a pod's trace leaves no time unexplained, but for what a busy machine takes from
+// anybody at any moment.
 func noGap(t *testing.T, spans []telemetrytest.Span, parent string) {
 	t.Helper()
 	var end time.Time
@@ -133,7 +134,7 @@ func noGap(t *testing.T, spans []telemetrytest.Span, parent string) {
 		if s.Parent != parent {
 			continue
 		}
-		if gap := s.Start.Sub(end); !end.IsZero() && gap > 20*time.Millisecond {
+		if gap := s.Start.Sub(end); !end.IsZero() && gap > 200*time.Millisecond {
 			t.Errorf("%s of nothing before %s", gap, s.Name)
 		}
 		if s.End.After(end) {
