@@ -111,7 +111,7 @@ func TestTraceAndMetricsFromBindToReady(t *testing.T) {
 	c.stop()
 
 	id := tracing.SpanContext(p.GetMetadata()).TraceID().String()
-	mine := telemetrytest.Of(spans.Ended(), id)
+	mine := telemetrytest.Of(spans.AllEnded(t), id)
 	const create = "trireme.core.v1.PodService/Create/trireme.core.v1.PodService/Create/"
 	const plugin = "v1beta1.DevicePlugin/"
 	for _, want := range []string{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
@@ -273,7 +274,7 @@ func TestRequestMetrics(t *testing.T) {
 	of := func(verb, rest string) string {
 		return "group=,resource=pods,subresource=,verb=" + verb + ",version=v1" + rest
 	}
-	for name, want := range map[string]map[string]float64{
+	all := map[string]map[string]float64{
 		"apiserver_request_total": {
 			"code=200," + of("POST", ""): 1, "code=409," + of("POST", ""): 1, "code=200," + of("GET", ""): 1,
 		},
@@ -288,12 +289,24 @@ func TestRequestMetrics(t *testing.T) {
 		"apiserver_watch_cache_events_received_total":   {"group=,resource=pods": 1},
 		"apiserver_watch_cache_events_dispatched_total": {"group=,resource=pods": 1},
 		"apiserver_terminated_watchers_total":           {"group=,resource=pods": 0},
-	} {
-		got := m.Values(t, name)
-		for labels, value := range want {
-			if have, ok := got[labels]; !ok || have != value {
-				t.Errorf("%s{%s} is %v, want %v; there are %v", name, labels, have, value, got)
+	}
+	// What is counted at a call's end may come after its caller has the answer.
+	wrong := func() (wrong []string) {
+		for name, want := range all {
+			got := m.Values(t, name)
+			for labels, value := range want {
+				if have, ok := got[labels]; !ok || have != value {
+					wrong = append(wrong, fmt.Sprintf("%s{%s} is %v, want %v; there are %v", name, labels, have, value, got))
+				}
 			}
 		}
+		return wrong
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for len(wrong()) > 0 && time.Now().Before(deadline) {
+		<-time.After(time.Millisecond)
+	}
+	for _, w := range wrong() {
+		t.Error(w)
 	}
 }

@@ -136,7 +136,7 @@ func TestNodeThatGoesBeforeItsPods(t *testing.T) {
 	}
 }
 
-// TestSnapshotCopiesWhatChanged: of many nodes a refresh makes anew those that changed since the last.
+// TestSnapshotCopiesWhatChanged: a refresh takes over the nodes that changed since the last one, and leaves the others alone.
 func TestSnapshotCopiesWhatChanged(t *testing.T) {
 	c := newCache()
 	for i := range 20 {
@@ -146,15 +146,41 @@ func TestSnapshotCopiesWhatChanged(t *testing.T) {
 	if err := c.Update(&s); err != nil {
 		t.Fatal(err)
 	}
-	before := s.Version()
-	if err := c.Update(&s); err != nil || s.Version() != before {
-		t.Errorf("nothing changed: version %d, then %d, %v", before, s.Version(), err)
+	const mark = 7
+	copied := func(change func()) (names []string) {
+		t.Helper()
+		for _, n := range s.Nodes() {
+			n.Requested.MilliCPU = mark
+		}
+		change()
+		if err := c.Update(&s); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range s.Nodes() {
+			if n.Requested.MilliCPU != mark {
+				names = append(names, n.Name())
+			}
+		}
+		return names
 	}
-	c.AddPod(pod("p", "n07", ""))
-	if err := c.Update(&s); err != nil || s.Version() == before {
-		t.Errorf("a pod came: version %d, then %d, %v", before, s.Version(), err)
-	}
-	if got := len(s.Node("n07").Pods); got != 1 {
-		t.Errorf("the node shows %d pods, want 1", got)
+	for _, step := range []struct {
+		what   string
+		change func()
+		want   []string
+	}{
+		{"nothing", func() {}, nil},
+		{"a pod comes", func() { c.AddPod(pod("p", "n07", "")) }, []string{"n07"}},
+		{"it goes, another is assumed", func() {
+			c.RemovePod("p")
+			if err := c.Assume(pod("q", "", ""), "n11"); err != nil {
+				t.Error(err)
+			}
+		}, []string{"n07", "n11"}},
+		{"it is forgotten", func() { c.Forget(pod("q", "", "")) }, []string{"n11"}},
+		{"a node is told anew", func() { c.SetNode(node("n03", "a")) }, []string{"n03"}},
+	} {
+		if got := copied(step.change); !slices.Equal(got, step.want) {
+			t.Errorf("%s: copied %v, want %v", step.what, got, step.want)
+		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 )
 
 // The rules of Kubernetes' scheduling queue, one table each: what an attempt's end, an event, an update and time do to a pod.
+// One differs on purpose: events of the time of an attempt count for a gang as for a pod, where Kubernetes 1.36 has all members
+// wait out their backoff.
 
 // in returns where the only entity of a queue is.
 func in(q *Queue) string {
@@ -32,13 +34,14 @@ func in(q *Queue) string {
 	return "nowhere"
 }
 
-// attempts: r is rejected by Fit, p leaves Fit pending, n is rejected by nobody, e fails with an error, and 10 s pass after each
+// attempts: r is rejected by Fit, p leaves Fit pending, m does so and Outside rejects, n is rejected by nobody, e fails with an error, and 10 s pass after each
 // but the last. It returns the pod's entity.
 func attempts(t *testing.T, q *Queue, p *framework.PodInfo, ends string) *entity {
 	t.Helper()
 	outcomes := map[rune]Outcome{
 		'r': {Rejected: true, Plugins: []string{"Fit"}},
 		'p': {Rejected: true, Plugins: []string{"Fit"}, Pending: []string{"Fit"}},
+		'm': {Rejected: true, Plugins: []string{"Fit", "Outside"}, Pending: []string{"Fit"}},
 		'n': {Rejected: true},
 		'e': {Failed: true},
 	}
@@ -128,7 +131,6 @@ func TestWhatAnEventDoes(t *testing.T) {
 	labels := framework.Change{Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.UpdateNodeLabel}}
 	taint := framework.Change{Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.UpdateNodeTaint}}
 	anything := framework.Change{Event: framework.ClusterEvent{Resource: framework.AnyResource, Action: framework.AllActions}}
-	gated := framework.Change{Event: framework.ClusterEvent{Resource: framework.UnscheduledPod, Action: framework.UpdatePodGatesEliminated}}
 	hint := func(h framework.Hint) func(*Config) {
 		return func(c *Config) {
 			c.Events["Fit"] = []framework.EventHint{{Event: nodeAdded.Event, Hint: func(*framework.PodInfo, *framework.Change) framework.Hint { return h }}}
@@ -138,7 +140,6 @@ func TestWhatAnEventDoes(t *testing.T) {
 		name     string
 		attempts string
 		config   func(*Config)
-		pod      func(*corev1.Pod)
 		after    time.Duration
 		change   framework.Change
 		want     string
@@ -151,27 +152,83 @@ func TestWhatAnEventDoes(t *testing.T) {
 		{name: "any event", attempts: "r", change: anything, want: "backoff"},
 		{name: "of a pending plugin", attempts: "p", change: nodeAdded, want: "active"},
 		{name: "of a pending plugin, another event", attempts: "p", change: labels, want: "pool"},
+		{name: "of the pending one of two plugins", attempts: "m", change: nodeAdded, want: "active"},
+		{name: "of the other one of two plugins", attempts: "m", change: labels, want: "backoff"},
 		{name: "the hint says Queue", attempts: "r", config: hint(framework.Queue), change: nodeAdded, want: "backoff"},
 		{name: "the hint says Skip", attempts: "r", config: hint(framework.QueueSkip), change: nodeAdded, want: "pool"},
 		{name: "a pending plugin's hint says Skip", attempts: "p", config: hint(framework.QueueSkip), change: nodeAdded, want: "pool"},
 		{name: "after an error", attempts: "e", change: nodeAdded, want: "error backoff"},
-		{name: "gated, an event of another plugin", pod: gates("x"), change: nodeAdded, want: "pool"},
-		{name: "gated, its gate's event with the gate still there", pod: gates("x"), change: gated, want: "pool"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := newQueue(tc.config)
-				change := tc.pod
-				if change == nil {
-					change = func(*corev1.Pod) {}
-				}
-				attempts(t, q, pod("a", "", change), tc.attempts)
+				attempts(t, q, pod("a", ""), tc.attempts)
 				time.Sleep(tc.after)
 				q.Move(tc.change, nil)
 				if got := in(q); got != tc.want {
 					t.Errorf("it is in %s, want %s", got, tc.want)
 				}
 			})
+		})
+	}
+}
+
+// A pod that a gate holds is asked about again on the events of the gate's plugin, and on no others.
+func TestWhatAnEventDoesToAGatedPod(t *testing.T) {
+	gate := framework.Change{Event: framework.ClusterEvent{Resource: framework.Namespace, Action: framework.Add}}
+	for _, tc := range []struct {
+		name   string
+		open   bool
+		change framework.Change
+		asked  int
+		want   string
+	}{
+		{"another plugin's event", true, nodeAdded, 0, "pool"},
+		{"its event, and the gate holds still", false, gate, 1, "pool"},
+		{"its event, and the gate is open", true, gate, 1, "active"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				open, asked := false, 0
+				q := newQueue(func(c *Config) {
+					c.Events["Gate"] = []framework.EventHint{{Event: gate.Event}}
+					c.PreEnqueue = func(*framework.PodInfo) *framework.Status {
+						asked++
+						if open {
+							return nil
+						}
+						return framework.NewStatus(framework.UnschedulableAndUnresolvable, "closed").WithPlugin("Gate")
+					}
+				})
+				q.Add(pod("a", ""), time.Now())
+				open, asked = tc.open, 0
+				q.Move(tc.change, nil)
+				if got := in(q); got != tc.want || asked != tc.asked {
+					t.Errorf("it is in %s after %d questions, want %s and %d", got, asked, tc.want, tc.asked)
+				}
+			})
+		})
+	}
+}
+
+func TestGangAfterAnAttempt(t *testing.T) {
+	for _, tc := range []struct {
+		during bool // the event comes while the attempt goes on
+		want   string
+	}{{false, "pool"}, {true, "backoff"}} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(nil)
+			q.SetGroup(gang("g", 2))
+			q.Add(pod("g-0", "g"), time.Now())
+			q.Add(pod("g-1", "g"), time.Now())
+			g, _ := pop(q)
+			if tc.during {
+				q.Move(nodeAdded, nil)
+			}
+			q.Done(g, Outcome{Rejected: true, Plugins: []string{"Fit"}})
+			if got := in(q); got != tc.want {
+				t.Errorf("with an event during the attempt %t the gang is in %s, want %s", tc.during, got, tc.want)
+			}
 		})
 	}
 }
