@@ -2,6 +2,7 @@ package podtopologyspread
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "trireme.dev/proto/gen/trireme/core/v1"
 	metav1 "trireme.dev/proto/gen/trireme/meta/v1"
@@ -93,6 +94,11 @@ func (c *constraint) honors(pod *framework.PodInfo, node *corev1.Node) bool {
 // placement which is being tried. Nil stands for all.
 func counted(c *constraint, pod *framework.PodInfo, snapshot *framework.Snapshot, labels []*framework.LabelColumn) []bool {
 	placed := snapshot.Placement() != nil && snapshot.Placement().Positions != nil
+	policies := c.honorAffinity || c.honorTaints
+	without := func(l *framework.LabelColumn) bool { return slices.Contains(l.Values, 0) }
+	if !placed && !policies && !slices.ContainsFunc(labels, without) {
+		return nil // what most pods ask for, in most clusters
+	}
 	nodes := snapshot.Nodes()
 	var out []bool
 	leave := func(i int) {
@@ -103,7 +109,6 @@ func counted(c *constraint, pod *framework.PodInfo, snapshot *framework.Snapshot
 			}
 		}
 	}
-	policies := c.honorAffinity || c.honorTaints
 	for i, n := range nodes {
 		ok := true
 		for _, l := range labels {
