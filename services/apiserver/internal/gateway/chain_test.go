@@ -20,28 +20,6 @@ import (
 	"trireme.dev/services/apiserver/apitest"
 )
 
-// lastCall returns the newest trace whose root has ended, after so many before it. A span may end after the caller has its
-// answer; the root ends last.
-func lastCall(t *testing.T, spans *telemetrytest.Spans, before int) []telemetrytest.Span {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		ended := spans.Ended()
-		if all := roots(ended); len(all) > before {
-			last := all[len(all)-1].Trace
-			return slices.DeleteFunc(ended, func(s telemetrytest.Span) bool { return s.Trace != last })
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no trace ends after %d of them", before)
-		}
-		<-time.After(time.Millisecond)
-	}
-}
-
-func roots(spans []telemetrytest.Span) []telemetrytest.Span {
-	return slices.DeleteFunc(slices.Clone(spans), func(s telemetrytest.Span) bool { return s.Parent != "" })
-}
-
 // inOrder returns the names of the stages' spans as they began, with the commit.
 func inOrder(spans []telemetrytest.Span) []string {
 	var names []string
@@ -85,14 +63,14 @@ func TestStagesInOrder(t *testing.T) {
 	stored.watch(s)
 	traced := func(name string, conn func() (*client.Resource[*corev1.Pod], func()), p *corev1.Pod, reason apierr.Reason, want ...string) {
 		t.Helper()
-		before, known := stored.count(), len(roots(spans.Ended()))
+		before, known := stored.count(), len(spans.AllEnded(t))
 		pods, done := conn()
 		defer done()
 		_, err := pods.Create(t.Context(), p)
 		if apierr.ReasonOf(err) != reason {
 			t.Errorf("%s: %v, want %q", name, err, reason)
 		}
-		if got := inOrder(lastCall(t, spans, known)); !slices.Equal(got, want) {
+		if got := inOrder(spans.AllEnded(t)[known:]); !slices.Equal(got, want) {
 			t.Errorf("%s passes %v, want %v", name, got, want)
 		}
 		if n, allowed := stored.count()-before, slices.Contains(want, "Txn"); (n > 0) != allowed {
