@@ -36,6 +36,10 @@ type world struct {
 func newWorld(t testing.TB, extra ...framework.Registration) *world {
 	profile := plugins.Default("default-scheduler")
 	profile.Plugins = append(profile.Plugins, extra...)
+	return newWorldOf(t, profile)
+}
+
+func newWorldOf(t testing.TB, profile framework.Profile) *world {
 	fw, err := runtime.New(profile, runtime.Deps{})
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,9 @@ package cycle
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 
-	"trireme.dev/services/scheduler/internal/cache"
-	"trireme.dev/services/scheduler/internal/runtime"
 	"trireme.dev/services/scheduler/plugins"
 )
 
@@ -27,12 +24,7 @@ func TestShareOfNodes(t *testing.T) {
 		t.Run(fmt.Sprintf("%d%% of %d", tc.percent, tc.nodes), func(t *testing.T) {
 			profile := plugins.Default("default-scheduler")
 			profile.PercentageOfNodesToScore = tc.percent
-			fw, err := runtime.New(profile, runtime.Deps{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := &world{cache: cache.New(slog.New(slog.DiscardHandler))}
-			w.decider = NewDecider(fw, &w.snapshot, 0)
+			w := newWorldOf(t, profile)
 			for i := range tc.nodes {
 				w.cache.SetNode(scriptNode(t, fmt.Sprintf("n%04d", i), nil))
 			}

@@ -166,15 +166,14 @@ func (t *Tree) borrow(n *node, r string, ask int64, c Cluster) *Refusal {
 		return nil // where nothing is kept back, it is for the nodes to say whether there is room
 	}
 	borrowers := t.borrowers(r, c)
-	over := n // the lowest that would have more than it is guaranteed
-	for over != nil && over.used(r, c)+ask <= over.guaranteed(r) {
-		over = over.parent
-	}
-	switch {
-	case len(borrowers) > 0:
-		over = n
-	case over == nil:
-		return nil
+	over := n
+	if len(borrowers) == 0 {
+		for over != nil && over.used(r, c)+ask <= over.guaranteed(r) {
+			over = over.parent
+		}
+		if over == nil {
+			return nil
+		}
 	}
 	message := fmt.Sprintf("queue %s is guaranteed %s of %s and uses %s, %s more are asked for; %s are free, %s are kept for %s",
 		over.Name, Format(r, over.guaranteed(r)), r, Format(r, over.used(r, c)), Format(r, ask), Format(r, max(free, 0)), Format(r, kept), strings.Join(keepers, ", "))

@@ -187,8 +187,8 @@ type preemptor struct {
 	what string // for people
 }
 
-// takeAway takes the victims away, the last of them after the others; groups that go as a whole say so before. Until then the preemptor is not tried; then it waits for
-// the last one's end, which no event can come too early for.
+// takeAway takes the victims away, the last of them after the others; groups that go as a whole say so before. Until then the
+// preemptor is not tried; then it waits for the last one's end, which no event can come too early for.
 func (p *Plugin) takeAway(ctx context.Context, by preemptor, victims []framework.Member) {
 	if p.handle.Evictor() == nil || len(victims) == 0 {
 		return
